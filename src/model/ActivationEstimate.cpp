@@ -44,16 +44,9 @@ class Estimate {
         drops_(training && (options.tf_dropout > 0 || options.tf_attn_dropout > 0)),
         all_positions_(positions == LossPositions::kAll),
         packed_(shape.packed && all_positions_) {
-    context_ = options.compressed() ? options.longest_compressed_sequence() : options.n_transit;
-    if (options.block() == TransformerBlock::kGpt2 && !options.compressed()) {
-      constexpr int64_t kTokensAStep = 3;
-      context_ = kTokensAStep * (context_ - 1) + 1;
-      queries_ = all_positions_ ? context_ : 1;
-      tokens_ = context_;
-    } else {
-      queries_ = all_positions_ ? context_ : 1;
-      tokens_ = all_positions_ && options.needs_query_stream() ? 2 * context_ : context_;
-    }
+    context_ = options.longest_context();
+    queries_ = all_positions_ ? context_ : 1;
+    tokens_ = all_positions_ && options.needs_query_stream() ? 2 * context_ : context_;
   }
 
   int64_t training_bytes(int64_t forward_only) const {
@@ -117,6 +110,7 @@ class Estimate {
     const bool post_norm = options_.compressed() || options_.block() == TransformerBlock::kPostNorm;
     if (plan_.whole_blocks()) return post_norm ? whole_post_norm(rows) : whole_pre_norm(rows);
     if (plan_.by_sublayers() && options_.composed() && without_scores_) return composed_sublayers(rows);
+    if (plan_.by_sublayers() && options_.block() == TransformerBlock::kGpt2) return gpt2_sublayers(rows);
     if (plan_.by_sublayers() && !options_.composed())
       return post_norm ? post_norm_sublayers(rows) : pre_norm_sublayers(rows);
     if (post_norm) return library_post_norm(rows);
@@ -290,6 +284,9 @@ class Estimate {
 
   /// What GELU keeps of an element: its value, and its input or, in products' epilogues, its derivative.
   int64_t gelu_bytes() const { return element_ + slope_; }
+  /// The same in pre-norm blocks. Without gradients queries, keys and values have been freed by then, which
+  /// are as much as GELU's input.
+  int64_t pre_norm_gelu_bytes() const { return training_ ? gelu_bytes() : element_; }
   /// How many gradients of an MLP's hidden layer are in memory at once: of its values, and of GELU's input.
   int64_t gelu_gradients() const { return plan_.gelu_in_epilogues() ? 1 : 2; }
 
@@ -297,11 +294,9 @@ class Estimate {
     const BlockPieces pieces = options_.block_pieces();
     const bool layer_norm = pieces.norm == NormKind::kLayer, gelu = pieces.mlp == MlpKind::kGelu;
     const int64_t before = layer_norm ? 0 : element_ * rows.in * width_;
-    // The sum, RMSNorm's normed one, y; gelu_bytes(), or SwiGLU's gates and their product. Of the
-    // dropout of norms' inputs, or of attention's output, the bits. Without gradients queries, keys and
-    // values have been freed by then, which are as much as GELU's input.
-    const int64_t of_gelu = training_ ? gelu_bytes() : element_;
-    const int64_t mlp = rows.out * inner_ * (gelu ? of_gelu : 3 * element_);
+    // The sum, RMSNorm's normed one, y; GELU's values, or SwiGLU's gates and their product. Of the
+    // dropout of norms' inputs, or of attention's output, the bits.
+    const int64_t mlp = rows.out * inner_ * (gelu ? pre_norm_gelu_bytes() : 3 * element_);
     const int64_t after = element_ * rows.out * (layer_norm ? 2 : 3) * width_ + mlp;
     const int64_t kept = before + attention_tensors(rows) + ordered_heads(rows) +
                          composed_attention(rows).kept + after + bits((rows.in + rows.out) * width_);
@@ -310,6 +305,17 @@ class Estimate {
     const int64_t of_attention =
         attention_backward(rows) + ordered_heads(rows) + composed_attention(rows).backward - after;
     return {kept, std::max(of_mlp, of_attention), mlp};
+  }
+
+  BlockBytes gpt2_sublayers(const Rows& rows) const {
+    // The sum, y; dropout's bits of both that are added to it.
+    const int64_t mlp = rows.out * inner_ * pre_norm_gelu_bytes(),
+                  after = element_ * rows.out * 2 * width_ + mlp;
+    const int64_t kept =
+        attention_tensors(rows) + attention_rows(rows.out) + after + bits(2 * rows.out * width_);
+    const int64_t dropped = drops_ ? 1 : 0;  // the gradient of the MLP's output
+    const int64_t of_mlp = element_ * rows.out * ((2 + dropped) * width_ + gelu_gradients() * inner_);
+    return {kept, std::max(of_mlp, attention_backward(rows) - after), mlp};
   }
 
   BlockBytes library_composed(const Rows& rows) const {

@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "kernels/block/pre_norm/PreNormSublayers.h"
 #include "kernels/dropout/Dropout.h"
 #include "model/TransitionTokens.h"
 
@@ -13,7 +15,7 @@ namespace adtrain {
 namespace {
 
 constexpr double kDeviation = 0.02;
-constexpr int64_t kTokensAStep = 3;
+constexpr int64_t kTokensAStep = ModelOptions::kSplitTokensAStep;
 
 /// GPT-2 initialises the projections that add to the residual stream smaller, by the square root of their
 /// number.
@@ -37,19 +39,26 @@ Gpt2Block::Gpt2Block(ParameterFactory& factory, const std::string& name, const M
                                kDeviation),
            .down = normal_linear(factory, name + ".mlp.c_proj", options.inner_width(), options.tf_n_embd,
                                  residual_deviation(options)),
-           .tanh_form = true} {}
+           .gelu = kernels::GeluKind::kTanh} {}
 
 std::vector<at::Tensor> Gpt2Block::parameters() const {
   return parameters_of(ln_1_, c_attn_, c_proj_, ln_2_, mlp_.up, mlp_.down);
 }
 
 at::Tensor Gpt2Block::in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const {
-  const auto& [streams, rates, recomputes_mlp] = pass;
+  if (!pass.own) return by_plain_operators(x, pass, place);
+  return kernels::gpt2_block_by_sublayers(x, parameters(), pass.streams, place.rows, place.number,
+                                          pass.own->running(place.run));
+}
+
+at::Tensor Gpt2Block::by_plain_operators(const at::Tensor& x, const Pass& pass,
+                                         const BlockPlace& place) const {
+  const DropoutRates& rates = pass.rates;
   const int64_t rows = place.rows;
-  const at::Tensor read = attend(heads_of(ln_1_(x)), rows, streams, {}, rates.attention);
+  const at::Tensor read = attend(heads_of(ln_1_(x)), rows, pass.streams, {}, rates.attention);
 
   const at::Tensor y = last_of(x, 1, rows) + kernels::dropout(c_proj_(read), rates.hidden);
-  return y + kernels::dropout(mlp_(ln_2_(y), place.run, recomputes_mlp), rates.hidden);
+  return y + kernels::dropout(mlp_(ln_2_(y), place.run, pass.recomputes_mlp), rates.hidden);
 }
 
 at::Tensor Gpt2Block::heads_of(const at::Tensor& normed) const {
@@ -69,8 +78,7 @@ Gpt2Ad::Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFa
       embed_state_(embedding(factory, "embed_state", shape.states(), options.tf_n_embd, kDeviation)),
       embed_action_(embedding(factory, "embed_action", shape.num_actions, options.tf_n_embd, kDeviation)),
       embed_reward_(normal_linear(factory, "embed_reward", 1, options.tf_n_embd, kDeviation)),
-      wpe_(embedding(factory, "transformer.wpe", kTokensAStep * (options.n_transit - 1) + 1,
-                     options.tf_n_embd, kDeviation)) {
+      wpe_(embedding(factory, "transformer.wpe", options.longest_context(), options.tf_n_embd, kDeviation)) {
   for (int64_t layer = 0; layer < options.tf_n_layer; ++layer) {
     blocks_.emplace_back(factory, fmt::format("transformer.h.{}", layer), options);
   }
@@ -89,21 +97,30 @@ at::Tensor Gpt2Ad::tokens(const Batch& batch) const {
   return at::cat({steps.flatten(1, 2), states.narrow(1, context, 1)}, 1);
 }
 
+AlgorithmDistillation::Loss Gpt2Ad::loss(const Batch& batch, LossPositions positions, bool training) {
+  return loss_at(encoded(batch, positions, training), batch, positions, pred_action_);
+}
+
 AlgorithmDistillation::Predictions Gpt2Ad::forward(const Batch& batch, LossPositions positions,
                                                    bool training) {
+  return {pred_action_(encoded(batch, positions, training)), {}};
+}
+
+at::Tensor Gpt2Ad::encoded(const Batch& batch, LossPositions positions, bool training) const {
   const DropoutRates rates = dropout_rates(training);
-  Tokens input = embedded(batch);
+  Tokens input = embedded(batch, positions);
   input.x = kernels::dropout(input.x, rates.hidden);
-  return {predicted(through(input, 0, std::ssize(blocks_), positions, rates)), {}};
+  return at_states(through(input, 0, std::ssize(blocks_), positions, rates));
 }
 
 std::optional<Gpt2Ad::Parts> Gpt2Ad::parts() {
-  return with_rolling({std::ssize(blocks_), [this](const Batch& batch) { return embedded(batch); },
+  constexpr LossPositions kLast = LossPositions::kLast;
+  return with_rolling({std::ssize(blocks_), [this](const Batch& batch) { return embedded(batch, kLast); },
                        [this](const Tokens& tokens, int64_t first, int64_t end) {
-                         return through(tokens, first, end, LossPositions::kLast, /*rates=*/{});
+                         return through(tokens, first, end, kLast, /*rates=*/{});
                        },
                        [this](const Tokens& tokens) {
-                         return at_the_query({predicted(tokens.x), {}});
+                         return at_the_query({pred_action_(at_states(tokens.x)), {}});
                        }},
                       newest_step());
 }
@@ -125,17 +142,25 @@ NewestStep Gpt2Ad::newest_step() const {
   return step;
 }
 
-Gpt2Ad::Tokens Gpt2Ad::embedded(const Batch& batch) const {
+Gpt2Ad::Tokens Gpt2Ad::embedded(const Batch& batch, LossPositions positions) const {
   const at::Tensor x = tokens(batch);
-  return {x + wpe_.weight.narrow(0, 0, x.size(1)), TokenStreams::one(x.size(1), x), /*queries=*/1};
+  const TokenStreams streams =
+      plan(positions).reads_masks() ? TokenStreams::one(x.size(1), x) : TokenStreams{.context = x.size(1)};
+  return {x + wpe_.weight.narrow(0, 0, x.size(1)), streams, /*queries=*/1};
 }
 
 at::Tensor Gpt2Ad::through(const Tokens& tokens, int64_t first, int64_t end, LossPositions positions,
                            const DropoutRates& rates) const {
   at::Tensor x = tokens.x;
+  const kernels::KernelPlan& plan = this->plan(positions);
   const BlockRecomputation again = recomputation(positions, rates);
-  const auto pass =
-      std::make_shared<const Gpt2Block::Pass>(Gpt2Block::Pass{tokens.streams, rates, again.of_mlp()});
+  Gpt2Block::Pass of_all = {tokens.streams, rates, again.of_mlp(), {}};
+  if (plan.by_sublayers()) {
+    of_all.own.emplace(x, options().tf_n_head, rates.attention, rates.hidden, plan.own_attention(),
+                       main_gradients());
+    of_all.own->recomputes_mlp = again.of_mlp();
+  }
+  const auto pass = std::make_shared<const Gpt2Block::Pass>(std::move(of_all));
   for (int64_t layer = first; layer < end; ++layer) {
     const bool single = positions == LossPositions::kLast && layer + 1 == std::ssize(blocks_);
     const BlockPlace place = {.number = layer, .rows = single ? 1 : x.size(1)};
@@ -144,8 +169,8 @@ at::Tensor Gpt2Ad::through(const Tokens& tokens, int64_t first, int64_t end, Los
   return x;
 }
 
-at::Tensor Gpt2Ad::predicted(const at::Tensor& x) const {
-  return pred_action_(ln_f_(x.slice(1, 0, std::nullopt, kTokensAStep)));
+at::Tensor Gpt2Ad::at_states(const at::Tensor& x) const {
+  return ln_f_(x.slice(1, 0, std::nullopt, kTokensAStep));
 }
 
 }  // namespace adtrain

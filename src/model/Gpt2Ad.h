@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/BlockPass.h"
 #include "model/AlgorithmDistillation.h"
 #include "model/Attention.h"
 #include "model/Layers.h"
@@ -23,6 +25,7 @@ class Gpt2Block {
     TokenStreams streams;
     DropoutRates rates;
     bool recomputes_mlp = false;
+    std::optional<kernels::BlockPass> own;  ///< a value where our own kernels run the blocks
   };
   /// x (B, tokens, width) -> the last `place.rows` tokens (B, rows, width).
   at::Tensor in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
@@ -32,6 +35,8 @@ class Gpt2Block {
   std::vector<at::Tensor> parameters() const;
 
  private:
+  /// in_pass without our own kernels.
+  at::Tensor by_plain_operators(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
   /// Queries, keys and values of normed tokens (B, tokens, width): (3, B, heads, tokens, head size).
   at::Tensor heads_of(const at::Tensor& normed) const;
 
@@ -49,6 +54,7 @@ class Gpt2Ad : public AlgorithmDistillation {
  public:
   Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
+  Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
   std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
@@ -57,12 +63,14 @@ class Gpt2Ad : public AlgorithmDistillation {
   at::Tensor tokens(const Batch& batch) const;
   NewestStep newest_step() const;
   /// Tokens with their positions. All of them are in one stream; the queries of kLast are the last one.
-  Tokens embedded(const Batch& batch) const;
+  Tokens embedded(const Batch& batch, LossPositions positions) const;
   /// Blocks `first` … `end` − 1, the last of which returns the last token alone for kLast.
   at::Tensor through(const Tokens& tokens, int64_t first, int64_t end, LossPositions positions,
                      const DropoutRates& rates) const;
-  /// x (B, …, width) from the last block -> logits at the states.
-  at::Tensor predicted(const at::Tensor& x) const;
+  /// What the head reads in training, and in other passes.
+  at::Tensor encoded(const Batch& batch, LossPositions positions, bool training) const;
+  /// x (B, …, width) from the last block -> what the head reads, at the states.
+  at::Tensor at_states(const at::Tensor& x) const;
 
   Embedding embed_state_, embed_action_;
   Linear embed_reward_;

@@ -18,7 +18,7 @@ at::Tensor Mlp::operator()(const at::Tensor& x, PartRun run, bool recomputes) co
 
 at::Tensor Mlp::inner(const at::Tensor& x) const {
   if (gate.weight.defined()) return silu_product(gate(x), up(x));
-  return at::gelu(up(x), tanh_form ? "tanh" : "none");
+  return at::gelu(up(x), gelu == kernels::GeluKind::kTanh ? "tanh" : "none");
 }
 
 }  // namespace adtrain

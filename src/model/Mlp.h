@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/Recomputation.h"
+#include "kernels/activation/GeluKind.h"
 #include "model/Layers.h"
 
 namespace adtrain {
@@ -12,7 +13,7 @@ namespace adtrain {
 struct Mlp {
   Linear gate;  ///< SwiGLU's; undefined for GELU
   Linear up, down;
-  bool tanh_form = false;  ///< of GELU; else the exact one
+  kernels::GeluKind gelu = kernels::GeluKind::kExact;
 
   /// `recomputes`: whether autograd keeps x alone, and computes what `down` multiplies again.
   at::Tensor operator()(const at::Tensor& x, kernels::PartRun run, bool recomputes) const;

@@ -404,6 +404,12 @@ std::string ModelOptions::architecture() const {
   return fmt::format("{} with {} blocks: {}", name, blocks, sizes);
 }
 
+int64_t ModelOptions::longest_context() const {
+  if (compressed()) return longest_compressed_sequence();
+  // The last step is the state alone that is asked about.
+  return layout() == TokenLayout::kSplit ? kSplitTokensAStep * (n_transit - 1) + 1 : n_transit;
+}
+
 int64_t ModelOptions::inner_width() const {
   const bool fixed = block() == TransformerBlock::kPostNorm || block() == TransformerBlock::kGpt2;
   return fixed ? 4 * tf_n_embd : tf_n_inner.value_or(4 * tf_n_embd);

@@ -136,6 +136,10 @@ struct ModelOptions {
   bool needs_query_stream() const { return layout() == TokenLayout::kTransition; }
   /// Tokens of two full regions with their markers and the query after them.
   int64_t longest_compressed_sequence() const { return 2 * compress_interval + 4; }
+  /// Of a state, an action and a reward, with token_layout: split.
+  static constexpr int64_t kSplitTokensAStep = 3;
+  /// Tokens of the longest context, without a second stream of queries.
+  int64_t longest_context() const;
 
  private:
   /// What concerns model, tokens and block together, of networks that are not a plug-in's.

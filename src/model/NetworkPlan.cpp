@@ -59,7 +59,7 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .width = options.tf_n_embd,
       .heads = options.tf_n_head,
       .inner_width = options.inner_width(),
-      .tokens = options.compressed() ? options.longest_compressed_sequence() : options.n_transit,
+      .tokens = options.longest_context(),
       .actions = actions_of(options, shape),
       .padded = options.compressed(),
       .packed = shape.packed && positions == LossPositions::kAll,

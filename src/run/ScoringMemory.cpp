@@ -50,8 +50,7 @@ ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTrait
   const ModelShape shape = config.model_shape();
   const kernels::KernelPlan plan =
       plan_of(config.model, shape, LossPositions::kLast, device, type, quantised);
-  const int64_t tokens =
-      config.model.compressed() ? config.model.longest_compressed_sequence() : config.model.n_transit;
+  const int64_t tokens = config.model.longest_context();
   const int64_t waiting =
       rows * tokens * config.model.tf_n_embd * static_cast<int64_t>(c10::elementSize(type));
   // Rows with padding have a mask each, in two forms.

@@ -4,6 +4,7 @@
 
 #include "kernels/MultiheadAttentionChecks.h"
 #include "kernels/StreamedAttentionChecks.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -83,7 +84,7 @@ std::vector<MultiheadAttentionCase> emulated_cases() {
 
 class EmulatedMultiheadAttention : public ::testing::TestWithParam<MultiheadAttentionCase> {
  protected:
-  void SetUp() override { at::manual_seed(1); }
+  void SetUp() override { at::manual_seed(fresh_seed()); }
 };
 
 TEST_P(EmulatedMultiheadAttention, IsTheReferenceInAnyOrderOfThreads) {
@@ -99,9 +100,17 @@ TEST_P(EmulatedMultiheadAttention, OperationIsTheReferenceWithTheBitsThatItDraws
   }
 }
 
+TEST(EmulatedStreamedAttention, OfRotatedQueriesAndKeysIsTheReference) {
+  at::manual_seed(fresh_seed());
+  for (const MultiheadAttentionCase& tried : testing::rotated_streaming_cases()) {
+    SCOPED_TRACE(testing::name_of(tried));
+    testing::expect_projected_attention_is_the_reference(tried, at::kCPU);
+  }
+}
+
 /// Networks of chosen pieces have any number of tokens and no other kernels of ours.
 TEST(EmulatedStreamedAttention, OfFewTokensIsTheReference) {
-  at::manual_seed(1);
+  at::manual_seed(fresh_seed());
   for (const double dropout : {0.0, 0.1}) {
     for (const bool alibi : {true, false}) {
       testing::expect_streamed_attention_is_the_reference(
@@ -115,12 +124,12 @@ TEST(EmulatedStreamedAttention, OfFewTokensIsTheReference) {
 }
 
 TEST(EmulatedStreamedAttention, OverflowInFp16ComesOut) {
-  at::manual_seed(1);
+  at::manual_seed(fresh_seed());
   testing::expect_overflow_comes_out(at::kCPU);
 }
 
 TEST(EmulatedStreamedAttention, NormsQueriesAndKeys) {
-  at::manual_seed(1);
+  at::manual_seed(fresh_seed());
   for (const testing::NormsOfHeads norms : {testing::NormsOfHeads::kRms, testing::NormsOfHeads::kLayer}) {
     testing::expect_streamed_attention_is_the_reference(
         {{{2, 70, 70, 128, 2, true}, 0.0, 1.0, /*padded=*/false, /*alibi=*/true}}, at::kCPU, norms);

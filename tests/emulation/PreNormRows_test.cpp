@@ -4,13 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "kernels/PreNormRowChecks.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
 
 class EmulatedPreNormRows : public ::testing::TestWithParam<at::ScalarType> {
  protected:
-  void SetUp() override { at::manual_seed(1); }
+  void SetUp() override { at::manual_seed(fresh_seed()); }
   const testing::PreNormRowChecks checks{at::kCPU, GetParam()};
 };
 
@@ -26,11 +27,19 @@ TEST_P(EmulatedPreNormRows, NormedInputIsTheReference) {
   }
 }
 
+TEST_P(EmulatedPreNormRows, DroppedSumIsTheReference) {
+  for (const auto& [rows, width] : std::vector<std::array<int64_t, 2>>{{1, 8}, {300, 40}, {37, 264}}) {
+    SCOPED_TRACE(fmt::format("{} rows of {}", rows, width));
+    checks.expect_dropped_sum(rows, width);
+  }
+}
+
 TEST_P(EmulatedPreNormRows, GeluIsTheReference) {
   for (const auto& [rows, width] :
        std::vector<std::array<int64_t, 2>>{{1, 8}, {300, 40}, {37, 264}, {5, 2048}}) {
     SCOPED_TRACE(fmt::format("{} rows of {}", rows, width));
-    checks.expect_gelu(rows, width);
+    for (const kernels::GeluKind kind : {kernels::GeluKind::kExact, kernels::GeluKind::kTanh})
+      checks.expect_gelu(rows, width, kind);
   }
 }
 

@@ -181,19 +181,20 @@ TEST(KernelPlan, WideBlocksGoBySublayersWithOwnAttention) {
   EXPECT_FALSE(KernelPlan(wide(128, 8, 240), kHopper, at::kHalf).own_attention()) << "resident ones are bf16";
 }
 
-TEST(KernelPlan, StreamingAttentionIsForOneStreamWithoutRope) {
+TEST(KernelPlan, StreamingAttentionIsForOneStream) {
   NetworkShape every_position = wide(768, 12, 1024);
   every_position.two_streams = true;
   NetworkShape regions = wide(768, 12, 1024);
   regions.padded = true;
-  for (const NetworkShape& shape :
-       {every_position, regions, with_block(Block::kPreNorm, wide(768, 12, 1024))}) {
+  for (const NetworkShape& shape : {every_position, regions}) {
     const KernelPlan plan(shape, kHopper, at::kBFloat16);
     EXPECT_EQ(plan.blocks(), Blocks::kSublayers);
     EXPECT_FALSE(plan.own_attention());
     EXPECT_TRUE(plan.reads_masks());
     EXPECT_THAT(parts_of(plan).at("attention").why, HasSubstr("the loss at the last position"));
   }
+  EXPECT_TRUE(
+      KernelPlan(with_block(Block::kPreNorm, wide(768, 12, 1024)), kHopper, at::kBFloat16).own_attention());
 }
 
 TEST(KernelPlan, ProductsOfWarpgroupsAreForHopperAlone) {
@@ -212,30 +213,47 @@ TEST(KernelPlan, ProductsOfWarpgroupsAreForHopperAlone) {
 }
 
 TEST(KernelPlan, Fp16AndOlderGpusHaveSublayersAndLibtorchsAttention) {
-  for (const KernelPlan& plan :
-       {KernelPlan(guide(), kHopper, at::kHalf), KernelPlan(guide(), kAmpere, at::kBFloat16)}) {
+  const KernelPlan fp16(guide(), kHopper, at::kHalf), older(guide(), kAmpere, at::kBFloat16);
+  for (const KernelPlan& plan : {fp16, older}) {
     EXPECT_EQ(plan.blocks(), Blocks::kSublayers);
-    EXPECT_FALSE(plan.own_attention() || plan.fused_embedding() || plan.fused_loss());
+    EXPECT_FALSE(plan.own_attention());
     EXPECT_TRUE(plan.reads_masks());
-    for (const char* part : {"embedding", "norms", "products", "attention", "MLP", "loss"}) {
+    for (const char* part : {"norms", "products", "attention", "MLP"})
       EXPECT_THAT(parts_of(plan).at(part).why, Not(IsEmpty())) << part;
-    }
   }
-  EXPECT_THAT(parts_of(KernelPlan(guide(), kHopper, at::kHalf)).at("loss").why, HasSubstr("bf16"));
-  EXPECT_THAT(parts_of(KernelPlan(guide(), kAmpere, at::kBFloat16)).at("loss").why, HasSubstr("9.0"));
+  EXPECT_TRUE(fp16.fused_embedding() && fp16.fused_loss());
+  EXPECT_FALSE(older.fused_embedding() || older.fused_loss());
+  for (const char* part : {"embedding", "loss"})
+    EXPECT_THAT(parts_of(older).at(part).why, HasSubstr("9.0")) << part;
 }
 
-TEST(KernelPlan, LibtorchRunsFp32Gpt2AndWhatIsSwitchedOff) {
-  const KernelPlan fp32(guide(), kHopper, at::kFloat), gpt2(with_block(Block::kGpt2), kHopper, at::kBFloat16),
+TEST(KernelPlan, LibtorchRunsFp32AndWhatIsSwitchedOff) {
+  const KernelPlan fp32(guide(), kHopper, at::kFloat),
       off(guide(), kHopper, at::kBFloat16, KernelPlan::Use::kNever);
-  for (const KernelPlan& plan : {fp32, gpt2, off}) {
+  for (const KernelPlan& plan : {fp32, off}) {
     EXPECT_EQ(plan.blocks(), Blocks::kLibrary);
     EXPECT_TRUE(plan.reads_masks());
     EXPECT_FALSE(plan.fused_embedding() || plan.fused_loss());
   }
   EXPECT_THAT(*fp32.why_no_whole_blocks(), HasSubstr("bf16"));
-  EXPECT_THAT(*gpt2.why_no_whole_blocks(), HasSubstr("model AD"));
   EXPECT_THAT(*off.why_no_whole_blocks(), HasSubstr("fused_kernels is off"));
+}
+
+TEST(KernelPlan, BlocksOfGpt2GoBySublayersAroundOwnAttention) {
+  for (const auto& [width, heads, tokens] :
+       std::vector<std::array<int64_t, 3>>{{64, 4, 718}, {64, 4, 238}, {768, 12, 1024}}) {
+    const KernelPlan plan(with_block(Block::kGpt2, wide(width, heads, tokens)), kHopper, at::kBFloat16);
+    EXPECT_TRUE(plan.by_sublayers() && plan.fused_loss() && plan.gelu_in_epilogues());
+    EXPECT_FALSE(plan.fused_embedding());
+    EXPECT_THAT(*plan.why_no_whole_blocks(), HasSubstr("model AD"));
+    const bool fits = width / heads == 64 || tokens <= 256;  // heads of 16 are resident in shared memory
+    EXPECT_EQ(plan.own_attention(), fits) << width << " wide, " << tokens << " tokens";
+    EXPECT_EQ(plan.reads_masks(), !fits);
+    EXPECT_EQ(plan.library_attention(), !fits);
+  }
+  const NetworkShape large = with_block(Block::kGpt2, wide(768, 12, 1024));
+  EXPECT_TRUE(KernelPlan(large, kHopper, at::kHalf).own_attention());
+  EXPECT_EQ(KernelPlan(large, kHopper, at::kFloat).blocks(), Blocks::kLibrary);
 }
 
 TEST(KernelPlan, AnotherNetworkIsLibtorchs) {
@@ -339,7 +357,7 @@ TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundOwnOrCudnnsAttention) {
       const KernelPlan plan(xland, device, type);
       EXPECT_TRUE(plan.by_sublayers());
       EXPECT_FALSE(plan.fused_embedding());
-      EXPECT_EQ(plan.fused_loss(), type == at::kBFloat16 && device.compute_capability >= 90);
+      EXPECT_EQ(plan.fused_loss(), device.compute_capability >= 90);
       const auto parts = parts_of(plan);
       EXPECT_THAT(parts.at("norms").kernels, HasSubstr("one kernel"));
       EXPECT_THAT(parts.at("products").kernels, HasSubstr("cuBLASLt"));

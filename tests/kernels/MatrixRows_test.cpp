@@ -20,10 +20,12 @@
 #include "kernels/primitives/DeviceTraits.h"
 #include "kernels/rope/Rope.h"
 #include "model/RandomBatch.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
 
+using kernels::GeluKind;
 using kernels::KeptElements;
 using testing::relative_error;
 
@@ -58,6 +60,7 @@ class MatrixRows : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+    at::manual_seed(fresh_seed());
   }
 
   static at::Tensor random(at::IntArrayRef shape) { return at::randn(shape, on_gpu(GetParam().type)); }
@@ -131,7 +134,7 @@ TEST_P(MatrixRows, BiasedGeluIsThatOfTorchsOperators) {
 /// dropout there where tiles of columns are whole.
 class GeluLayers : public MatrixRows {
  protected:
-  static void expect_reference(int64_t rows, int64_t inner) {
+  static void expect_reference(int64_t rows, int64_t inner, GeluKind kind) {
     SCOPED_TRACE(::testing::Message() << rows << " rows, " << inner << " hidden units");
     const auto [type, width, rate] = GetParam();
     const at::Tensor x = random({rows, 1, width}), weight = random({inner, width}) / 16,
@@ -140,14 +143,16 @@ class GeluLayers : public MatrixRows {
     const Mask mask({rows, inner}, rate);
     const at::Tensor exact_x = x.to(at::kDouble).squeeze(1), exact_bias = leaf(bias),
                      product = at::linear(exact_x, weight.to(at::kDouble)).set_requires_grad(true),
-                     y = at::gelu(product + exact_bias) * mask.factors;
+                     y = at::gelu(product + exact_bias, kind == GeluKind::kTanh ? "tanh" : "none") *
+                         mask.factors;
     at::linear(y, next.to(at::kDouble)).backward(d_out.to(at::kDouble).squeeze(1));
 
-    const bool large = rows > 1000, whole_tiles = inner % kernels::kGeluTileColumns == 0;
+    const bool exact = kind == GeluKind::kExact, large = rows > 1000,
+               whole_tiles = inner % kernels::kGeluTileColumns == 0;
     const bool hopper = kernels::DeviceTraits::of(x.device()).multiplies_by_warpgroups();
     const auto pass = [&, before = sums_of(inner)] {
-      const kernels::GeluLayer layer(x, weight, bias, mask.kept, kernels::Autotuning::kNo);
-      EXPECT_EQ(layer.in_epilogue(), hopper && large && (rate == 0 || whole_tiles));
+      const kernels::GeluLayer layer(x, weight, bias, mask.kept, kernels::Autotuning::kNo, kind);
+      EXPECT_EQ(layer.in_epilogue(), hopper && large && (rate == 0 || (whole_tiles && exact)));
       const at::Tensor d_bias = before.clone(), d_product = layer.backward(d_out, next, bias, d_bias);
       return std::vector<at::Tensor>{layer.y(), d_product, d_bias, d_bias - before};
     };
@@ -156,7 +161,7 @@ class GeluLayers : public MatrixRows {
     expect_near("d_product", found[1], product.grad());
     expect_near("d_bias", found[3], exact_bias.grad());
     if (type == at::kBFloat16) {
-      EXPECT_LT(relative_error(found[1].to(at::kDouble), product.grad()), 5e-3)
+      EXPECT_LT(relative_error(found[1].to(at::kDouble), product.grad()), 8e-3)
           << "with derivatives of 8 bits";
     }
     EXPECT_EQ(found[1].masked_select(mask.factors.eq(0)).count_nonzero().item<int64_t>(), 0);
@@ -168,7 +173,7 @@ TEST_P(GeluLayers, AreTorchsOperators) {
   const int64_t width = GetParam().width, whole_tiles = (width / 64 + 1) * 128;
   for (const int64_t inner : {2 * width + 8, whole_tiles}) {
     for (const int64_t rows : {int64_t{21}, std::max<int64_t>(3065, 600'000'077 / (width * inner))}) {
-      expect_reference(rows, inner);
+      for (const GeluKind kind : {GeluKind::kExact, GeluKind::kTanh}) expect_reference(rows, inner, kind);
     }
   }
 }
@@ -225,6 +230,7 @@ TEST_P(GeluLayers, WriteNoSumsOfTilesThatDoNotExist) {
                          kernels::vectors_of(x),
                          kernels::vectors_of(weight),
                          kernels::vectors_of(bias),
+                         GeluKind::kExact,
                          {nullptr, 1},
                          slopes.data_ptr(),
                          kernels::vectors_of(y),

@@ -115,6 +115,17 @@ inline std::vector<FusedBlockCase> wide_block_cases() {
   return all;
 }
 
+/// Queries and keys that are rotated before kernels stream them; for the whole operation alone.
+inline std::vector<MultiheadAttentionCase> rotated_streaming_cases() {
+  std::vector<MultiheadAttentionCase> all;
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    all.push_back({{{1, 130, 130, 128, 2, true}, 0.1}, Lying::kWithRope, type});
+    all.push_back({{{2, 200, 1, 64, 1, true}, 0.0}, Lying::kWithRope, type});
+    all.push_back({{{1, 270, 100, 64, 2, true}, 0.1}, Lying::kWithRope, type});
+  }
+  return all;
+}
+
 /// Likewise of attention that is long.
 inline std::vector<MultiheadAttentionCase> streaming_attention_cases() {
   std::vector<MultiheadAttentionCase> all;
@@ -131,11 +142,13 @@ inline std::vector<MultiheadAttentionCase> streaming_attention_cases() {
     all.push_back({{{2, 520, 520, 128, 4, true}, dropout}});
     all.push_back({{{2, 515, 515, 128, 2, true}, dropout, 4.0}});
     all.push_back({{{2, 530, 530, 128, 2, true}, dropout, 12.0}});
+    all.push_back({{{1, 16384, 16384, 64, 1, true}, dropout}});
     for (MultiheadAttentionCase alibi : {MultiheadAttentionCase{{{2, 4096, 4096, 512, 8, true}, dropout}},
                                          {{{2, 1000, 1000, 768, 12, true}, dropout}},
                                          {{{3, 900, 500, 128, 2, true}, dropout}},
                                          {{{2, 1500, 1, 256, 4, true}, dropout}, Lying::kApart},
                                          {{{2, 700, 700, 128, 4, true}, dropout}},
+                                         {{{1, 16384, 16384, 64, 1, true}, dropout}},
                                          {{{2, 1100, 1100, 128, 2, true}, dropout, 4.0}},
                                          {{{1, 1100, 1100, 128, 2, true}, dropout, 12.0}}}) {
       alibi.block.alibi = true;

@@ -10,6 +10,7 @@
 #include "kernels/StreamedAttentionChecks.h"
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/attention/cudnn/CudnnAttention.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -22,6 +23,7 @@ class OnGpu : public Test {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+    at::manual_seed(fresh_seed());
   }
 };
 
@@ -38,6 +40,13 @@ TEST_P(MultiheadAttention, OperationIsTheReferenceWithTheBitsThatItDraws) {
     testing::expect_streamed_attention_is_the_reference(GetParam(), at::kCUDA);
   } else {
     testing::expect_projected_attention_is_the_reference(GetParam(), at::kCUDA);
+  }
+}
+
+TEST_F(StreamedAttention, OfRotatedQueriesAndKeysIsTheReference) {
+  for (const MultiheadAttentionCase& tried : testing::rotated_streaming_cases()) {
+    SCOPED_TRACE(testing::name_of(tried));
+    testing::expect_projected_attention_is_the_reference(tried, at::kCUDA);
   }
 }
 
@@ -138,10 +147,11 @@ struct LongCase {
   double dropout = 0;
 };
 
-/// Beside cuDNN's, at long contexts; for people, not for CTest. A product of a causal half counts once.
+/// Beside cuDNN's and FlashAttention, at long contexts; for people, not for CTest. A product of a causal half
+/// counts once.
 class StreamedAttentionSpeed : public OnGpu<::testing::TestWithParam<LongCase>> {};
 
-TEST_P(StreamedAttentionSpeed, DISABLED_BesideCudnn) {
+TEST_P(StreamedAttentionSpeed, DISABLED_BesideLibraries) {
   const auto& [sequences, tokens, heads, penalty, type, segment, head_size, dropout] = GetParam();
   TokenSegments segments;
   if (segment > 0) {
@@ -168,11 +178,19 @@ TEST_P(StreamedAttentionSpeed, DISABLED_BesideCudnn) {
             << (penalty == kernels::DistancePenalty::kAlibi ? ", ALiBi" : "") << ", " << c10::toString(type)
             << (segment > 0 ? ", packed segments of " + std::to_string(segment) : "")
             << (dropout > 0 ? ", dropout" : "") << std::endl;
-  report("streamed", [&] {
-    return kernels::streamed_attention(qkv, tokens, penalty, dropout, /*norms=*/{},
-                                       /*main_gradients=*/nullptr, segments);
+  if (head_size <= 64) {
+    report("streamed", [&] {
+      return kernels::streamed_attention(qkv, tokens, penalty, dropout, /*norms=*/{},
+                                         /*main_gradients=*/nullptr, segments);
+    });
+  }
+  if (segment > 0) return;
+  report("cuDNN", [&] { return kernels::cudnn_attention(qkv, penalty, dropout); });
+  if (penalty == kernels::DistancePenalty::kAlibi) return;
+  const kernels::AttentionOfChangingShapes without_cudnn;
+  report("libtorch's FlashAttention", [&] {
+    return kernels::library_attention(qkv, tokens, {.context = tokens}, /*rotary=*/{}, dropout);
   });
-  if (segment == 0) report("cuDNN", [&] { return kernels::cudnn_attention(qkv, penalty, dropout); });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -196,6 +214,9 @@ INSTANTIATE_TEST_SUITE_P(
                       LongCase{1024, 256, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 64, 0.1},
                       LongCase{8, 8192, 16, kernels::DistancePenalty::kAlibi},
                       LongCase{8, 8192, 16, kernels::DistancePenalty::kNone},
+                      LongCase{16, 16384, 8, kernels::DistancePenalty::kAlibi},
+                      LongCase{16, 16384, 8, kernels::DistancePenalty::kNone},
+                      LongCase{64, 4096, 4, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 128},
                       LongCase{64, 4096, 8, kernels::DistancePenalty::kAlibi, at::kBFloat16, 4096},
                       LongCase{64, 4096, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 4096},
                       LongCase{64, 4096, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 500}));

@@ -13,6 +13,7 @@
 #include "base/FlatLayout.h"
 #include "kernels/FusedBlockCase.h"
 #include "kernels/activation/Activation.h"
+#include "kernels/dropout/DroppedSum.h"
 #include "kernels/gemm/Columns.h"
 #include "kernels/norm/Norm.h"
 #include "kernels/rope/Rope.h"
@@ -38,15 +39,7 @@ class PreNormRowChecks {
                      weight = random({width}), norm_bias = random({width}), d_y = random(shape),
                      residual = random({sequences, residual_rows, width});
     const kernels::NormWeights norm = {weight, layer_norm ? norm_bias : at::Tensor()};
-    kernels::KeptElements kept;
-    at::Tensor factors = at::ones(shape, options_.dtype(at::kDouble));
-    if (rate > 0) {
-      const at::Tensor keeps = at::rand(shape, options_.dtype(at::kFloat)).ge(rate);
-      const at::Tensor places = at::arange(8, options_.dtype(at::kByte));
-      kept = {keeps.to(at::kByte).view({-1, 8}).bitwise_left_shift(places).sum(-1).to(at::kByte),
-              static_cast<float>(1 / (1 - rate))};
-      factors = keeps.to(at::kDouble) * static_cast<double>(kept.scale);
-    }
+    const auto [kept, factors] = random_mask(shape, rate);
     std::vector<at::Tensor> exact;
     for (const at::Tensor& tensor : {x, product, bias, weight, norm_bias}) exact.push_back(leaf(tensor));
     const at::Tensor sum = of_sum ? exact[0] + (exact[1] + exact[2]) * factors : exact[0],
@@ -101,15 +94,35 @@ class PreNormRowChecks {
     }
   }
 
-  void expect_gelu(int64_t rows, int64_t width) const {
-    const at::Tensor product = random({rows, width}) * 2, bias = random({width}), d_y = random({rows, width});
-    const at::Tensor exact = leaf(product), exact_bias = leaf(bias), y = at::gelu(exact + exact_bias);
+  void expect_gelu(int64_t rows, int64_t width, kernels::GeluKind kind) const {
+    // Beyond ±10, too, where its derivative is 0 or 1.
+    const at::Tensor product = random({rows, width}) * 4, bias = random({width}), d_y = random({rows, width});
+    const at::Tensor exact = leaf(product), exact_bias = leaf(bias),
+                     y = at::gelu(exact + exact_bias, kind == kernels::GeluKind::kTanh ? "tanh" : "none");
     const auto expected = torch::autograd::grad({y}, {exact, exact_bias}, {d_y.to(at::kDouble)});
     const at::Tensor before = at::randn({width}, options_.dtype(at::kFloat));
     const std::vector<at::Tensor> found = twice([&] {
-      const at::Tensor value = kernels::biased_gelu(product, bias, {}), d_bias = before.clone();
-      const at::Tensor d_product = kernels::biased_gelu_backward(d_y, product, bias, {}, d_bias);
+      const at::Tensor value = kernels::biased_gelu(product, bias, {}, kind), d_bias = before.clone();
+      const at::Tensor d_product = kernels::biased_gelu_backward(d_y, product, bias, {}, d_bias, kind);
       return std::vector<at::Tensor>{value, d_product, d_bias - before};
+    });
+    expect_near("y", found[0], y);
+    expect_near("d_product", found[1], expected[0]);
+    expect_near("d_bias", found[2], expected[1]);
+  }
+
+  void expect_dropped_sum(int64_t rows, int64_t width) const {
+    const std::vector<int64_t> shape = {rows, width};
+    const at::Tensor x = random(shape), product = random(shape), bias = random({width}), d_y = random(shape);
+    const auto [kept, factors] = random_mask(shape, 0.2);
+    const at::Tensor exact = leaf(product), exact_bias = leaf(bias),
+                     y = x.to(at::kDouble) + (exact + exact_bias) * factors;
+    const auto expected = torch::autograd::grad({y}, {exact, exact_bias}, {d_y.to(at::kDouble)});
+    const at::Tensor before = at::randn({width}, options_.dtype(at::kFloat));
+    const std::vector<at::Tensor> found = twice([&] {
+      const at::Tensor d_bias = before.clone();
+      return std::vector<at::Tensor>{kernels::dropped_sum(x, product, bias, kept),
+                                     kernels::dropped_sum_backward(d_y, kept, d_bias), d_bias - before};
     });
     expect_near("y", found[0], y);
     expect_near("d_product", found[1], expected[0]);
@@ -169,6 +182,20 @@ class PreNormRowChecks {
   }
 
  private:
+  /// Dropout as the kernels and as plain operators take it.
+  struct Mask {
+    kernels::KeptElements kept;
+    at::Tensor factors;
+  };
+  Mask random_mask(at::IntArrayRef shape, double rate) const {
+    if (rate == 0) return {{}, at::ones(shape, options_.dtype(at::kDouble))};
+    const at::Tensor keeps = at::rand(shape, options_.dtype(at::kFloat)).ge(rate);
+    const at::Tensor places = at::arange(8, options_.dtype(at::kByte));
+    const kernels::KeptElements kept = {
+        keeps.to(at::kByte).view({-1, 8}).bitwise_left_shift(places).sum(-1).to(at::kByte),
+        static_cast<float>(1 / (1 - rate))};
+    return {kept, keeps.to(at::kDouble) * static_cast<double>(kept.scale)};
+  }
   at::Tensor random(at::IntArrayRef sizes) const { return at::randn(sizes, options_); }
   static at::Tensor leaf(const at::Tensor& x) { return x.to(at::kDouble).set_requires_grad(true); }
   static std::vector<at::Tensor> twice(const std::function<std::vector<at::Tensor>()>& run) {

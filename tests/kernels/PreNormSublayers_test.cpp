@@ -8,8 +8,10 @@
 
 #include "base/Gpu.h"
 #include "kernels/ChosenPiecesChecks.h"
+#include "kernels/Gpt2BlockChecks.h"
 #include "kernels/PreNormBlockChecks.h"
 #include "kernels/PreNormRowChecks.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -19,7 +21,7 @@ class PreNormRowsOfSublayers : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(1);
+    at::manual_seed(fresh_seed());
   }
   static testing::PreNormRowChecks checks() { return {at::kCUDA, GetParam()}; }
 };
@@ -40,7 +42,17 @@ TEST_P(PreNormRowsOfSublayers, GeluIsTheReference) {
   for (const int64_t width : {8, 264, 1000, 3072}) {
     for (const int64_t rows : {1, 21, 3065}) {
       SCOPED_TRACE(fmt::format("{} rows of {}", rows, width));
-      checks().expect_gelu(rows, width);
+      for (const kernels::GeluKind kind : {kernels::GeluKind::kExact, kernels::GeluKind::kTanh})
+        checks().expect_gelu(rows, width, kind);
+    }
+  }
+}
+
+TEST_P(PreNormRowsOfSublayers, DroppedSumIsTheReference) {
+  for (const int64_t width : {8, 264, 1000, 3072}) {
+    for (const int64_t rows : {1, 21, 3065}) {
+      SCOPED_TRACE(fmt::format("{} rows of {}", rows, width));
+      checks().expect_dropped_sum(rows, width);
     }
   }
 }
@@ -79,7 +91,7 @@ class PreNormSublayers : public ::testing::TestWithParam<testing::BlockCase> {};
 
 TEST_P(PreNormSublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  at::manual_seed(3);
+  at::manual_seed(fresh_seed());
   testing::PreNormBlockCheck(GetParam(), at::kCUDA).run();
 }
 
@@ -87,11 +99,29 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PreNormSublayers,
                          ::testing::ValuesIn(testing::pre_norm_cases_by_sublayers()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
+class Gpt2Sublayers : public ::testing::TestWithParam<testing::BlockCase> {};
+
+TEST_P(Gpt2Sublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  at::manual_seed(fresh_seed());
+  testing::Gpt2BlockCheck(GetParam(), at::kCUDA).run();
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Gpt2Sublayers, ::testing::ValuesIn(testing::gpt2_cases()),
+                         [](const auto& tried) { return testing::name_of(tried.param); });
+
+/// So many tokens that GELU is in the products' epilogues.
+INSTANTIATE_TEST_SUITE_P(
+    ManyTokens, Gpt2Sublayers,
+    ::testing::Values(testing::BlockCase{{16, 521, 521, 128, 4, true}, 0.1, 0.25, 512, true},
+                      testing::BlockCase{{16, 521, 521, 128, 4, true}, 0.0, 0.0, 512, true, at::kHalf}),
+    [](const auto& tried) { return testing::name_of(tried.param); });
+
 class ChosenPiecesBySublayers : public ::testing::TestWithParam<testing::ChosenPiecesCase> {};
 
 TEST_P(ChosenPiecesBySublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  at::manual_seed(3);
+  at::manual_seed(fresh_seed());
   testing::ChosenPiecesCheck(GetParam(), at::kCUDA).run();
 }
 

@@ -22,7 +22,7 @@ static_assert(gpu::kEndOfRegion == kEndCompress);
 
 gpu::RolloutProblem problem_of(const PackedNetwork& network, const TaskFamily& family, int64_t trials,
                                const ModelOptions& model, const EvaluationOptions& options) {
-  const auto most_tokens = static_cast<int32_t>(PackedNetwork::most_tokens(model));
+  const auto most_tokens = static_cast<int32_t>(model.longest_context());
   return {.trials = static_cast<int32_t>(trials),
           .blocks_a_trial = gpu::blocks_a_trial(network.view(), static_cast<int>(trials), most_tokens),
           .grid_size = static_cast<int32_t>(family.grid_size()),
@@ -62,7 +62,7 @@ struct GpuRollout::Arrays {
 
 bool GpuRollout::fits(const PackedNetwork& network, const ModelOptions& model) {
   const c10::cuda::CUDAGuard guard(network.device());
-  return gpu::blocks_a_trial(network.view(), 1, static_cast<int>(PackedNetwork::most_tokens(model))) > 0;
+  return gpu::blocks_a_trial(network.view(), 1, static_cast<int>(model.longest_context())) > 0;
 }
 
 GpuRollout::GpuRollout(const PackedNetwork& network, const TaskFamily& family, std::span<const Trial> trials,

@@ -60,15 +60,12 @@ std::optional<std::string> PackedNetwork::objection(const ModelOptions& options,
   if (options.tf_n_layer > gpu::kMostLayers) {
     return fmt::format("it has {} layers (expected at most {})", options.tf_n_layer, gpu::kMostLayers);
   }
-  if (most_tokens(options) > gpu::kMostTokens) {
-    return fmt::format("it reads {} tokens (expected at most {})", most_tokens(options), gpu::kMostTokens);
+  if (options.longest_context() > gpu::kMostTokens) {
+    return fmt::format("it reads {} tokens (expected at most {})", options.longest_context(),
+                       gpu::kMostTokens);
   }
   if (shape.num_actions != kActionsOfKernel) return fmt::format("it has {} actions", shape.num_actions);
   return std::nullopt;
-}
-
-int64_t PackedNetwork::most_tokens(const ModelOptions& options) {
-  return options.compressed() ? options.longest_compressed_sequence() : options.n_transit;
 }
 
 PackedNetwork::PackedNetwork(AlgorithmDistillation& model) : device_(model.parameters().flat().device()) {
@@ -131,7 +128,8 @@ void PackedNetwork::pack_pre_norm(AlgorithmDistillation& model) {
   view_.head = keep(weights["pred_action.weight"]);
   view_.head_bias = keep(weights["pred_action.bias"]);
   view_.outputs = static_cast<int>(kActionsOfKernel);
-  const Rotary rotary = Rotary::of(at::arange(most_tokens(model.options())), model.options().head_size());
+  const Rotary rotary =
+      Rotary::of(at::arange(model.options().longest_context()), model.options().head_size());
   view_.cosines = keep(rotary.cosines);
   view_.sines = keep(rotary.sines);
   for (int layer = 0; layer < view_.layer_count; ++layer) {

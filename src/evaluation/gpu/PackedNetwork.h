@@ -24,8 +24,6 @@ class PackedNetwork {
   at::Device device() const { return device_; }
   /// Valid as long as this object lives.
   const gpu::RolloutNetwork& view() const { return view_; }
-  /// The longest sequence that such a model reads.
-  static int64_t most_tokens(const ModelOptions& options);
 
  private:
   void pack_post_norm(AlgorithmDistillation& model);

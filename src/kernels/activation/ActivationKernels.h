@@ -1,12 +1,14 @@
 #pragma once
 
+#include "kernels/activation/GeluKind.h"
 #include "kernels/primitives/MatrixRows.h"
 
 namespace adtrain::kernels {
 
-/// y = dropout(gelu(product + bias)); gelu by the error function.
+/// y = dropout(gelu(product + bias)).
 struct GeluForward {
   MatrixShape shape;
+  GeluKind kind;
   const Vector *product, *bias;
   MatrixDropout dropout;
   Vector* y;
@@ -18,6 +20,7 @@ void gelu_forward(const GeluForward& call, cudaStream_t stream);
 /// bias.
 struct GeluBackward {
   MatrixShape shape;
+  GeluKind kind;
   const Vector *d_y, *product, *bias;
   MatrixDropout dropout;
   Vector* d_product;

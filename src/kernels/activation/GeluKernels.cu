@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "base/Launch.cuh"
 #include "kernels/activation/ActivationKernels.h"
@@ -25,9 +26,32 @@ struct Normal {
     const float tail = 0.5F * bell * t * sum;
     below = x < 0 ? tail : 1.0F - tail;
   }
+  /// The derivative of x Φ(x) at the same x.
+  __device__ float slope(float x) const {
+    constexpr float kBellHeight = 0.39894228F;  // 1 / √(2π)
+    return below + x * kBellHeight * bell;
+  }
 };
 
-template <class Short>
+/// What GeluKind::kTanh has for Φ, (1 + tanh u) / 2 = 1 / (1 + e^(−2u)), and its derivative.
+struct TanhForm {
+  float below;
+  float density;
+  __device__ explicit TanhForm(float x) {
+    // Beyond it they are 0 and 1 in fp32.
+    constexpr float kLargest = 10;
+    constexpr float kLog2E = 1.44269504F, kLinear = 0.797884561F, kCubic = 0.044715F * kLinear;
+    const float near = fminf(fmaxf(x, -kLargest), kLargest), square = near * near;
+    below = inverse_of(1.0F + exp2_of(-2 * kLog2E * near * (kLinear + kCubic * square)));
+    density = 2 * below * (1.0F - below) * (kLinear + 3 * kCubic * square);
+  }
+  __device__ float slope(float x) const { return below + x * density; }
+};
+
+template <GeluKind kKind>
+using FormOf = std::conditional_t<kKind == GeluKind::kTanh, TanhForm, Normal>;
+
+template <class Short, GeluKind kKind>
 __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
     gelu_forward_kernel(const __grid_constant__ GeluForward call) {
   const int vectors = call.shape.vectors(), column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
@@ -53,7 +77,7 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
 #pragma unroll
       for (int i = 0; i < kVectorWidth; ++i) {
         const float x = y.at[i] + bias.at[i];
-        y.at[i] = x * Normal(x).below;
+        y.at[i] = x * FormOf<kKind>(x).below;
       }
       if (dropout.drops()) dropout.apply(y, keep[k]);
       call.y[(row + k * step) * vectors + column] = packed<Short>(y);
@@ -61,7 +85,7 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
   }
 }
 
-template <class Short>
+template <class Short, GeluKind kKind>
 __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
     gelu_backward_kernel(const __grid_constant__ GeluBackward call) {
   constexpr int kRows = kAhead / 2;  // half as many, as there are two matrices
@@ -91,10 +115,8 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
         if (dropout.drops()) dropout.apply(gradient, keep[k]);
 #pragma unroll
         for (int i = 0; i < kVectorWidth; ++i) {
-          constexpr float kBellHeight = 0.39894228F;  // 1 / √(2π)
           const float x = before.at[i] + bias.at[i];
-          const Normal normal(x);
-          gradient.at[i] *= normal.below + x * kBellHeight * normal.bell;
+          gradient.at[i] *= FormOf<kKind>(x).slope(x);
           d_bias.at[i] += gradient.at[i];
         }
         const int64_t place = (row + k * step) * vectors + column;
@@ -105,21 +127,30 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
   put_column_sums(d_bias, column, vectors, call.parts);
 }
 
+/// Calls launch(type, kind), the kind as a constant.
+template <class Launch>
+void with_kind(ShortType type, GeluKind kind, Launch launch) {
+  with_type(type, [&](auto of_type) {
+    if (kind == GeluKind::kTanh) return launch(of_type, std::integral_constant<GeluKind, GeluKind::kTanh>());
+    launch(of_type, std::integral_constant<GeluKind, GeluKind::kExact>());
+  });
+}
+
 }  // namespace
 
 void gelu_forward(const GeluForward& call, cudaStream_t stream) {
   const dim3 blocks(column_blocks(call.shape),
                     static_cast<unsigned>(column_parts(call.shape, call.processors)));
-  with_type(call.shape.type, [&](auto type) {
-    gpu::launch("gelu_forward_kernel", gelu_forward_kernel<decltype(type)>, blocks, dim3(kWarp, kColumnWarps),
-                0, stream, call);
+  with_kind(call.shape.type, call.kind, [&](auto type, auto kind) {
+    gpu::launch("gelu_forward_kernel", gelu_forward_kernel<decltype(type), kind>, blocks,
+                dim3(kWarp, kColumnWarps), 0, stream, call);
   });
 }
 
 void gelu_backward(const GeluBackward& call, cudaStream_t stream) {
   const dim3 blocks(column_blocks(call.shape), static_cast<unsigned>(call.part_count));
-  with_type(call.shape.type, [&](auto type) {
-    gpu::launch("gelu_backward_kernel", gelu_backward_kernel<decltype(type)>, blocks,
+  with_kind(call.shape.type, call.kind, [&](auto type, auto kind) {
+    gpu::launch("gelu_backward_kernel", gelu_backward_kernel<decltype(type), kind>, blocks,
                 dim3(kWarp, kColumnWarps), 0, stream, call);
   });
 }

@@ -10,6 +10,7 @@
 #include "kernels/attention/HeadViews.h"
 #include "kernels/attention/streaming/StreamingAttention.h"
 #include "kernels/primitives/KernelOperation.h"
+#include "kernels/rope/Rope.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -44,7 +45,8 @@ struct ProjectedAttention::Remembered {
   BlockShape shape = {};
   std::vector<at::Tensor> inputs;
   at::Tensor cosines, sines, bits, attention_output, lse;
-  at::Tensor first;  ///< shape.first points to it; undefined without padding
+  Rotary rotated_by;  ///< where the kernels do not rotate themselves
+  at::Tensor first;   ///< shape.first points to it; undefined without padding
   float scale = 1;
 
   MultiheadAttention attention() const {
@@ -61,6 +63,10 @@ struct ProjectedAttention::Remembered {
             lse.data_ptr<float>(),
             /*alibi=*/{},
             type_of(attention_output)};
+  }
+  /// Rotates queries and keys in a projection, or in its gradient.
+  void rotate(const at::Tensor& projection, const Rotary& rotary) const {
+    apply_rope(projection.unflatten(-1, {shape.heads, 3, -1}), rotary);
   }
   /// Whether attention's kernels add up the columns of their gradients, in the order of the projection.
   bool adds_columns() const {
@@ -106,9 +112,16 @@ at::Tensor ProjectedAttention::forward(at::TensorList inputs, ProjectionOrder or
     own->first = streams.first;
     own->shape.first = own->first.const_data_ptr<int32_t>();
   }
+  for (const at::Tensor& input : inputs) own->inputs.push_back(input.contiguous());
   if (rotary.cosines.defined()) {
-    own->cosines = rotary.cosines.contiguous();
-    own->sines = rotary.sines.contiguous();
+    const Rotary dense = {rotary.cosines.contiguous(), rotary.sines.contiguous()};
+    if (is_streaming_attention(streams.context, width / pass.heads)) {
+      own->rotated_by = dense;
+      own->rotate(own->inputs[0], dense);
+    } else {
+      own->cosines = dense.cosines;
+      own->sines = dense.sines;
+    }
   }
   if (!pass.keep_attention.always()) {
     own->bits = pass.attention_dropout_mask(own->shape.attention_rows(), draw);
@@ -117,7 +130,6 @@ at::Tensor ProjectedAttention::forward(at::TensorList inputs, ProjectionOrder or
   const auto like = keys.options().requires_grad(false);
   own->attention_output = at::empty({keys.size(0), rows, width}, like);
   own->lse = at::empty({keys.size(0), pass.heads, rows}, like.dtype(at::kFloat));
-  for (const at::Tensor& input : inputs) own->inputs.push_back(input.contiguous());
   multihead_attention(own->attention(), current_stream());
   if (pass.trains) remembered_ = own;
   return own->attention_output;
@@ -144,6 +156,9 @@ ProjectedAttention::Gradients ProjectedAttention::backward(
   }
   multihead_attention_backward(
       attention, own->gradients(d_attention_output, result, minus_deltas, longest_rows), current_stream());
+  // The inverse of a rotation has the opposite angle.
+  if (const auto& [cosines, sines] = own->rotated_by; cosines.defined())
+    own->rotate(result.inputs[0], {cosines, -sines});
   return result;
 }
 

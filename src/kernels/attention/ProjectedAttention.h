@@ -28,6 +28,8 @@ class ProjectedAttention {
   /// have queries. These are the queries (B, rows, width), and the keys and values of all tokens (B,
   /// streams.tokens(), 2 · width) in the given order. `rotary` covers streams.context tokens, or is undefined
   /// for no rotation; queries of a second stream take the angles of the tokens whose positions they take.
+  /// Kernels that stream keys and values read queries and keys that have been rotated: of a whole projection
+  /// by heads, in place, which nothing else may read then.
   /// `draw`: the offset of the dropout mask in the pass's random stream, which nothing else may use.
   at::Tensor forward(at::TensorList inputs, ProjectionOrder order, int64_t rows, const TokenStreams& streams,
                      const Rotary& rotary, int64_t draw, const BlockPass& pass);

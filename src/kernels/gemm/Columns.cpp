@@ -10,8 +10,10 @@
 
 namespace adtrain::kernels {
 
-void add_columns(const at::Tensor& matrix_of_any_strides, const at::Tensor& sums) {
+void add_columns(const at::Tensor& matrix_of_any_strides, const at::Tensor& sums,
+                 const at::Tensor& parts_ahead) {
   const c10::cuda::CUDAGuard on_device(sums.device());
+  if (parts_ahead.defined()) return add_up(parts_ahead, sums);
   const at::Tensor matrix = matrix_of_any_strides.contiguous();
   const MatrixShape shape = shape_of(matrix);
   const at::Tensor parts = parts_for(column_parts(shape, processors()), sums);

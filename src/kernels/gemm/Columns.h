@@ -10,7 +10,8 @@ namespace adtrain::kernels {
 /// columns to `sums` (count · width).
 at::Tensor joined_columns(at::TensorList matrices, const at::Tensor& sums);
 
-/// Adds the sums of a matrix's columns to `sums` (width).
-void add_columns(const at::Tensor& matrix, const at::Tensor& sums);
+/// Adds the sums of a matrix's columns to `sums` (width). `parts` (…, width): partial sums of them in fp32,
+/// where there are some already.
+void add_columns(const at::Tensor& matrix, const at::Tensor& sums, const at::Tensor& parts = {});
 
 }  // namespace adtrain::kernels

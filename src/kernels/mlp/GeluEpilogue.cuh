@@ -18,7 +18,7 @@ namespace adtrain::kernels {
 /// The epilogue of GeluProduct, of a tile by one warpgroup. What is read from memory for a tile is on its way
 /// from `begin` on, while the tile is multiplied. The bits of the lane's four rows are loaded by its quad, a
 /// row each.
-template <class Short, bool kDrops>
+template <class Short, GeluKind kKind, bool kDrops>
 class GeluEpilogue {
  public:
   struct Call {
@@ -118,7 +118,7 @@ class GeluEpilogue {
           float half = 0.5F;
           if constexpr (kDrops)
             half = (words[row][block / 4] >> (block % 4 * 8 + i) & 1U) != 0 ? call_.half_scale : 0.0F;
-          const GeluForm gelu(x);
+          const GeluForm<kKind> gelu(x);
           const float phi = gelu.phi(half);
           y_of[i] = x * phi;
           slope_of[row][i] = gelu.slope(x, phi);

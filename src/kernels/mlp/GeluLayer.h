@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/KeptElements.h"
+#include "kernels/activation/GeluKind.h"
 #include "kernels/gemm/Gemm.h"
 
 namespace adtrain::kernels {
@@ -10,15 +11,15 @@ namespace adtrain::kernels {
 /// The hidden layer of an MLP, y = dropout(gelu(x Wᵀ + b)), with what its backward pass needs. Everything is
 /// dense, on a GPU, in bf16 or fp16; sums are in fp32. Where the GPU and the sizes allow it, GELU and dropout
 /// are in the epilogue of the product (GeluProducts.h), and their gradient in that of the next layer's input
-/// gradient; with dropout `inner` must be a multiple of kGeluTileColumns, and its bits aligned to 16 bytes.
-/// Elsewhere they are kernels of their own between products. What Gemm.h says about threads and autotuning
-/// holds here too.
+/// gradient; with dropout, which must be of the exact GELU then, `inner` must be a multiple of
+/// kGeluTileColumns, and its bits aligned to 16 bytes. Elsewhere they are kernels of their own between
+/// products. What Gemm.h says about threads and autotuning holds here too.
 class GeluLayer {
  public:
   GeluLayer() = default;
   /// x (…, in), weight (inner, in), bias (inner).
   GeluLayer(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, KeptElements kept,
-            Autotuning autotuning);
+            Autotuning autotuning, GeluKind kind = GeluKind::kExact);
 
   /// (rows, inner).
   const at::Tensor& y() const { return y_; }
@@ -36,6 +37,7 @@ class GeluLayer {
   at::Tensor for_backward_;
   at::Tensor y_;
   KeptElements kept_;
+  GeluKind kind_ = GeluKind::kExact;
   bool in_epilogue_ = false;
 };
 

@@ -8,20 +8,21 @@
 namespace adtrain::kernels {
 namespace {
 
-template <class Short, bool kDrops>
+template <class Short, GeluKind kKind, bool kDrops>
 void launch(const GeluProduct& call, cudaStream_t stream) {
   const int rows = static_cast<int>(call.shape.rows), columns = call.shape.width;
   const float scale = kDrops ? call.dropout.scale : 1;
-  const typename GeluEpilogue<Short, kDrops>::Call epilogue = {rows,
-                                                               columns,
-                                                               reinterpret_cast<const uint32_t*>(call.bias),
-                                                               call.dropout.keep,
-                                                               0.5F * scale,
-                                                               1 / StoredSlopes<Short>::unit(scale),
-                                                               call.slopes,
-                                                               StoredRows::map_of(call.y, rows, columns)};
-  launch_product<Short, ColumnMajor, GeluEpilogue<Short, kDrops>>("gelu_product", call.x, call.weight,
-                                                                  call.in, epilogue, call.processors, stream);
+  using Epilogue = GeluEpilogue<Short, kKind, kDrops>;
+  const typename Epilogue::Call epilogue = {rows,
+                                            columns,
+                                            reinterpret_cast<const uint32_t*>(call.bias),
+                                            call.dropout.keep,
+                                            0.5F * scale,
+                                            1 / StoredSlopes<Short>::unit(scale),
+                                            call.slopes,
+                                            StoredRows::map_of(call.y, rows, columns)};
+  launch_product<Short, ColumnMajor, Epilogue>("gelu_product", call.x, call.weight, call.in, epilogue,
+                                               call.processors, stream);
 }
 
 }  // namespace
@@ -29,8 +30,9 @@ void launch(const GeluProduct& call, cudaStream_t stream) {
 void gelu_product(const GeluProduct& call, cudaStream_t stream) {
   with_type(call.shape.type, [&](auto type) {
     using Short = decltype(type);
-    if (call.dropout.keep != nullptr) return launch<Short, true>(call, stream);
-    launch<Short, false>(call, stream);
+    if (call.kind == GeluKind::kTanh) return launch<Short, GeluKind::kTanh, false>(call, stream);
+    if (call.dropout.keep != nullptr) return launch<Short, GeluKind::kExact, true>(call, stream);
+    launch<Short, GeluKind::kExact, false>(call, stream);
   });
 }
 

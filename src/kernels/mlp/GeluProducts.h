@@ -4,6 +4,7 @@
 
 #include <driver_types.h>
 
+#include "kernels/activation/GeluKind.h"
 #include "kernels/primitives/MatrixRows.h"
 
 /// Matrix products whose epilogue has GELU in the form of GeluValues.cuh, or its derivative, around CUTLASS's
@@ -38,7 +39,9 @@ struct GeluProduct {
   int in;                    ///< a multiple of 8
   const Vector *x, *weight;  ///< (rows, in), (inner, in)
   const Vector* bias;        ///< (inner)
-  /// Where it drops, `inner` is a multiple of kGeluTileColumns and its bits are aligned to 16 bytes.
+  GeluKind kind;
+  /// For kExact alone. Where it drops, `inner` is a multiple of kGeluTileColumns and its bits are aligned to
+  /// 16 bytes.
   MatrixDropout dropout;
   void* slopes;  ///< gelu_slopes_bytes
   Vector* y;

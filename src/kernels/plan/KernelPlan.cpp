@@ -28,9 +28,12 @@ constexpr const char* kQuantised = "they multiply by weights of 16 bits, and the
 constexpr const char* kPacked = "it reads whole rows, and sequence_packing puts several histories into one";
 constexpr const char* kStreaming = "our kernels, which stream keys and values";
 
-/// Whether there are any kernels of our own for such networks.
+/// Whether the network is one of those that have kernels of their own for everything.
 bool is_ad(const NetworkShape& network) {
   return network.block == NetworkShape::Block::kPreNorm || network.block == NetworkShape::Block::kPostNorm;
+}
+bool is_gpt2(const NetworkShape& network) {
+  return network.block == NetworkShape::Block::kGpt2;
 }
 
 /// Why there are none; nothing where there are some.
@@ -114,7 +117,9 @@ Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& d
 Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (network.block == NetworkShape::Block::kComposed)
     return why_no_streamed_attention(network, device, type);
-  if (auto why = why_not_ad(network, "it is")) return why;
+  if (!is_gpt2(network)) {
+    if (auto why = why_not_ad(network, "it is")) return why;
+  }
   const int64_t head_size = network.head_size();
   const bool streams = is_streaming_attention(network.tokens, head_size);
   if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/streams)) return why;
@@ -129,10 +134,9 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
                        head_size, kMostTokens);
   }
   if (!streams) return std::nullopt;
-  if (network.two_streams || network.padded || network.block == NetworkShape::Block::kPreNorm) {
+  if (network.two_streams || network.padded) {
     return fmt::format(
-        "with heads of {} and {} tokens it is for the loss at the last position, without rotary positions "
-        "and compressed context",
+        "with heads of {} and {} tokens it is for the loss at the last position, without compressed context",
         head_size, network.tokens);
   }
   return why_no_streaming_kernels(device);
@@ -183,7 +187,9 @@ Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at
   const bool composed = network.block == NetworkShape::Block::kComposed;
   if (!composed) {
     if (network.quantised) return kQuantised;
-    if (auto why = why_not_ad(network, "they are")) return why;
+    if (!is_gpt2(network)) {
+      if (auto why = why_not_ad(network, "they are")) return why;
+    }
   }
   if (!device.is_gpu) return "they are for GPUs";
   if (type != at::kBFloat16 && type != at::kHalf) return "they are for mixed_precision: bf16 or fp16";
@@ -213,10 +219,10 @@ Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at
 Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
                   int64_t most_actions, std::optional<int64_t> most_width) {
   constexpr int64_t kWidthStep = 32;
-  const bool composed = network.block == NetworkShape::Block::kComposed;
-  if (!(is_ad(network) || composed) || network.padded) return "it is for model AD without compressed context";
+  if (network.block == NetworkShape::Block::kOther) return "it is for adtrain's own networks";
+  if (network.padded) return "it is for networks without compressed context";
   if (!device.runs_small_kernels()) return "it is for GPUs of compute capability 9.0 and later";
-  if (type != at::kBFloat16) return "it is for mixed_precision: bf16";
+  if (type != at::kBFloat16 && type != at::kHalf) return "it is for mixed_precision: bf16 or fp16";
   if (network.width % kWidthStep != 0 || (most_width && network.width > *most_width)) {
     return fmt::format("the width is {}; it is for multiples of {}{}", network.width, kWidthStep,
                        most_width ? fmt::format(" up to {}", *most_width) : "");
@@ -228,7 +234,7 @@ Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::S
 }
 
 Why why_no_fused_embedding(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (network.block == NetworkShape::Block::kComposed) return why_not_ad(network, "it is");
+  if (auto why = why_not_ad(network, "it is")) return why;
   return why_not_fused(network, device, type, TokenShape::kMostActions, kWidestEmbedding);
 }
 
@@ -335,7 +341,7 @@ std::vector<Part> KernelPlan::parts_on_cpu() const {
 }
 
 bool KernelPlan::gelu_in_epilogues() const {
-  const bool gelu = network_.block == NetworkShape::Block::kPostNorm || network_.gelu;
+  const bool gelu = network_.block == NetworkShape::Block::kPostNorm || is_gpt2(network_) || network_.gelu;
   const bool fits = !network_.drops_hidden || network_.inner_width % kGeluTileColumns == 0;
   return by_sublayers() && gelu && fits && !network_.quantised && device_.multiplies_by_warpgroups();
 }

@@ -6,10 +6,10 @@
 
 #include "kernels/rope/Rotary.h"
 
-/// Rope as separate kernels, for blocks by sublayers with libtorch's attention. What Norm.h says about its
-/// functions holds here too. Other kernels rotate queries and keys themselves: whole blocks by
-/// block/forward/PreNorm.cuh forward and RopeAngles.cuh backward, resident-KV attention by RopeAngles.cuh and
-/// GroupTile.cuh.
+/// Rope as separate kernels, for blocks by sublayers with libtorch's attention, or our own that streams keys
+/// and values. What Norm.h says about its functions holds here too. Other kernels rotate queries and keys
+/// themselves: whole blocks by block/forward/PreNorm.cuh forward and RopeAngles.cuh backward, resident-KV
+/// attention by RopeAngles.cuh and GroupTile.cuh.
 namespace adtrain::kernels {
 
 /// Whether apply_rope supports heads of this size.

@@ -31,10 +31,7 @@ at::Tensor of_others(const at::Tensor& of_all) {
 /// one matrix's columns, where there are some.
 at::Tensor joined(at::TensorList matrices, const at::Tensor& sums, const at::Tensor& parts = {}) {
   if (matrices.size() > 1) return joined_columns(matrices, sums);
-  if (parts.defined())
-    add_up(parts, sums);
-  else
-    add_columns(matrices[0], sums);
+  add_columns(matrices[0], sums, parts);
   return matrices[0];
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/activation/Activation.h"
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/block/SublayerBlock.h"
+#include "kernels/dropout/DroppedSum.h"
 #include "kernels/gemm/Columns.h"
 #include "kernels/gemm/Gemm.h"
 #include "kernels/mlp/GeluLayer.h"
@@ -20,7 +21,7 @@ namespace {
 namespace autograd = torch::autograd;
 
 /// Offsets of a block's dropout masks in the random stream: for the norms' inputs, or the second for the
-/// attention's output, and for attention.
+/// outputs of attention and of the MLP, and for attention.
 enum Draw : int64_t { kOfFirst, kOfSecond, kOfAttention, kDraws };
 
 /// Indices of parameters that depend on the pieces.
@@ -52,9 +53,10 @@ class BeforeAttention {
     return {projected, last_of(x, 1, call.rows)};
   }
 
-  Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
+  Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place,
+                   const at::Tensor& column_parts = {}) {
     const at::Tensor d_residual = popped(d_outputs), d_projected = popped(d_outputs).contiguous();
-    if (!bias_.defined()) add_columns(d_projected, place.of(weight() + 1));
+    if (!bias_.defined()) add_columns(d_projected, place.of(weight() + 1), column_parts);
     const at::Tensor d_normed = input_gradient(d_projected, p[weight()]);
     const auto [d_x, same, normed] =
         normed_input_backward(d_normed.unsqueeze(0), normed_, norm_at(p, 0, pieces_), kNormEpsilon,
@@ -77,17 +79,21 @@ class PreNormMlp {
  public:
   explicit PreNormMlp(const PreNormPieces& pieces) : pieces_(pieces) {}
 
+  /// Which elements of GELU's output are kept, all unless said.
+  void drop_output(KeptElements kept) { kept_ = std::move(kept); }
+
   /// `p`: its parameters.
   at::Tensor added(const at::Tensor& sum, const at::Tensor& normed, at::TensorList p, Autotuning autotuning) {
     multiply(normed, p, autotuning);
     if (!pieces_.gelu) return sum_with_product(sum, inner_, p[kW3], {}, autotuning);
-    return sum_with_product(sum, gelu_.y(), p[kDown], p[kDownBias], autotuning);
+    if (!drops()) return sum_with_product(sum, gelu_.y(), p[kDown], p[kDownBias], autotuning);
+    return dropped_sum(sum, product(gelu_.y(), p[kDown], {}, autotuning), p[kDownBias], kept_);
   }
 
   /// The part of it that the backward pass needs, which is kept.
   void multiply(const at::Tensor& normed, at::TensorList p, Autotuning autotuning) {
     if (pieces_.gelu) {
-      gelu_ = GeluLayer(normed, p[kUp], p[kUpBias], /*kept=*/{}, autotuning);
+      gelu_ = GeluLayer(normed, p[kUp], p[kUpBias], /*kept=*/{}, autotuning, pieces_.gelu_kind);
       return;
     }
     product_ = product(matrix(normed), gates_of(p), {}, autotuning).unflatten(-1, {2, -1});
@@ -100,10 +106,12 @@ class PreNormMlp {
     inner_.reset();
   }
 
-  /// The gradient of the first product (rows, …). Adds those of all parameters but its weights and the second
-  /// one's bias.
-  at::Tensor backward_of_product(const at::Tensor& d_y, at::TensorList p, const GradientAccumulation& place,
-                                 size_t first) {
+  /// The gradient of the first product (rows, …). Adds those of all parameters but its weights and, without
+  /// dropout, the second one's bias.
+  at::Tensor backward_of_product(const at::Tensor& d_output, at::TensorList p,
+                                 const GradientAccumulation& place, size_t first) {
+    const at::Tensor d_y =
+        drops() ? dropped_sum_backward(d_output, kept_, place.of(first + kDownBias)) : d_output;
     if (!pieces_.gelu) {
       add_weight_gradient(d_y, inner_, place.of(first + kW3));
       return gated_backward(input_gradient(d_y, p[kW3]), product_).flatten(1);
@@ -114,10 +122,9 @@ class PreNormMlp {
 
   /// The weights of the first product, as one matrix.
   at::Tensor first_weight(at::TensorList p) const { return pieces_.gelu ? p[kUp] : gates_of(p); }
-  /// The place of that of the last bias, which is the sum of the rows' gradients; undefined where there is
-  /// none.
+  /// The place of that of the last bias, where it is the sum of the rows' gradients; else undefined.
   at::Tensor last_bias_gradient(const GradientAccumulation& place, size_t first) const {
-    return pieces_.gelu ? place.of(first + kDownBias) : at::Tensor();
+    return pieces_.gelu && !drops() ? place.of(first + kDownBias) : at::Tensor();
   }
   at::Tensor first_gradient(const GradientAccumulation& place, size_t first, const at::Tensor& weight) const {
     return place.of(first, pieces_.gelu ? 1 : kGates).view_as(weight);
@@ -127,6 +134,8 @@ class PreNormMlp {
   enum OfGelu : size_t { kUp, kUpBias, kDown, kDownBias };
   enum OfSwiglu : size_t { kW1, kW2, kW3 };
   static constexpr size_t kGates = 2;  ///< W1 and W2, whose products are the factors
+
+  bool drops() const { return kept_.bits.defined(); }
 
   /// W1 and W2 (inner, width) as one matrix (2 inner, width). It is a view where W2 follows W1 in memory, as
   /// in a model.
@@ -139,6 +148,7 @@ class PreNormMlp {
   }
 
   PreNormPieces pieces_;
+  KeptElements kept_;
   GeluLayer gelu_;
   // of SwiGLU
   at::Tensor product_;  ///< (rows, 2, inner width)
@@ -157,7 +167,11 @@ class AfterAttention {
     const Autotuning autotuning = autotuning_if(call.pass.trains);
     const NormWeights norm = norm_at(p, kNormWeight, pieces_);
     attention_output_ = inputs[0];
-    const KeptElements kept = kept_elements(call.pass, residual.numel(), kDraws * call.number + kOfSecond);
+    const std::vector<int64_t> outputs(pieces_.drops_mlp_output ? 2 : 1, residual.numel());
+    const std::vector<KeptElements> of_outputs =
+        kept_elements(call.pass, outputs, kDraws * call.number + kOfSecond);
+    const KeptElements& kept = of_outputs.front();
+    if (pieces_.drops_mlp_output) mlp_.drop_output(of_outputs.back());
     if (pieces_.drops_attention_output && kept.bits.defined()) {
       normed_ = normed_sum_input(residual, product(attention_output_, p[kOutProjWeight], {}, autotuning),
                                  p[kOutProjBias], norm, kNormEpsilon, kept);
@@ -265,6 +279,33 @@ struct Form {
   }
 };
 
+/// Of GPT-2: the same parts of other pieces, the projection by thirds.
+struct Gpt2Form {
+  static constexpr PreNormPieces kPieces = {.layer_norm = true,
+                                            .gelu = true,
+                                            .drops_attention_output = true,
+                                            .drops_mlp_output = true,
+                                            .gelu_kind = GeluKind::kTanh};
+  struct Input : BeforeAttention {
+    static constexpr size_t kParameters = 4;
+    Input() : BeforeAttention(kPieces) {}
+  };
+  using LibraryInput = Input;
+  struct Output : AfterAttention {
+    Output() : AfterAttention(kPieces) {}
+  };
+  static constexpr bool kInputAttends = false;
+  static constexpr ProjectionOrder kOrder = ProjectionOrder::kByThirds;
+
+  static int64_t attention_draw(int64_t number) { return Form::attention_draw(number); }
+  static at::Tensor attend(at::TensorList inputs, const TokenStreams& streams, const Rotary& rotary,
+                           const BlockCall& call) {
+    const at::Tensor by_thirds = inputs[0].unflatten(-1, {3, call.pass.heads, -1});
+    return library_attention(by_thirds.permute({2, 0, 3, 1, 4}), call.rows, streams, rotary,
+                             call.pass.attention_rate);
+  }
+};
+
 }  // namespace
 
 PreNormAttentionInput pre_norm_before_attention(const at::Tensor& x,
@@ -290,6 +331,12 @@ at::Tensor pre_norm_block_by_sublayers(const at::Tensor& x, const std::vector<at
                                        const TokenStreams& streams, const Rotary& rotary, int64_t rows,
                                        int64_t number, const BlockPass& pass) {
   return block_by_sublayers<Form>(x, parameters, streams, rotary, {pass, rows, number});
+}
+
+at::Tensor gpt2_block_by_sublayers(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
+                                   const TokenStreams& streams, int64_t rows, int64_t number,
+                                   const BlockPass& pass) {
+  return block_by_sublayers<Gpt2Form>(x, parameters, streams, /*rotary=*/{}, {pass, rows, number});
 }
 
 }  // namespace adtrain::kernels

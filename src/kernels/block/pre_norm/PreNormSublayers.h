@@ -7,12 +7,13 @@
 
 #include "kernels/BlockPass.h"
 #include "kernels/TokenStreams.h"
+#include "kernels/activation/GeluKind.h"
 #include "kernels/rope/Rotary.h"
 
 /// A pre-norm block by sublayers with attention between them, on a GPU and in 16 bit: as PostNormSublayers.h,
-/// for blocks that are too large for the kernels of FusedPreNorm.h, and for those of chosen pieces.
-/// PreNormBlock and ComposedBlock are the plain blocks. What the backward pass needs is kept once: norms of
-/// LayerNorm and values of GELU are computed again from what goes into them.
+/// for blocks that are too large for the kernels of FusedPreNorm.h, for GPT-2's, and for those of chosen
+/// pieces. PreNormBlock, Gpt2Block and ComposedBlock are the plain blocks. What the backward pass needs is
+/// kept once: norms of LayerNorm and values of GELU are computed again from what goes into them.
 namespace adtrain::kernels {
 
 /// Of what a pre-norm block is made; those of PreNormBlock unless chosen.
@@ -20,6 +21,8 @@ struct PreNormPieces {
   bool layer_norm = false;              ///< else RMSNorm
   bool gelu = false;                    ///< with biases in the MLP; else SwiGLU without
   bool drops_attention_output = false;  ///< what attention adds to the residual; else the norms' inputs
+  bool drops_mlp_output = false;        ///< and what the MLP, of GELU, adds to it
+  GeluKind gelu_kind = GeluKind::kExact;
 };
 
 /// x (B, streams.tokens(), width), of a width that KernelPlan allows, -> its last `rows` rows (B, rows,
@@ -30,6 +33,12 @@ struct PreNormPieces {
 at::Tensor pre_norm_block_by_sublayers(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
                                        const TokenStreams& streams, const Rotary& rotary, int64_t rows,
                                        int64_t number, const BlockPass& pass);
+
+/// The same for a block of GPT-2's: x (B, streams.context, width), one stream; `parameters`: its twelve in
+/// the order of Gpt2Block::parameters().
+at::Tensor gpt2_block_by_sublayers(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
+                                   const TokenStreams& streams, int64_t rows, int64_t number,
+                                   const BlockPass& pass);
 
 struct PreNormAttentionInput {
   at::Tensor projected;  ///< (B, tokens, 3 width): in_proj(norm(x))

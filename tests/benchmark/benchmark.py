@@ -58,8 +58,8 @@ def options_given():
     add = parser.add_argument
     add("--gpus", type=gpu_counts, default="1",
         help="how many, as in 1,2,4; all: 1, 2, 4, … and all; default %(default)s")
-    add("--models", type=choices_among("guide", "large"), default="guide,large",
-        help="of guide.yaml, large.yaml, or none; default %(default)s")
+    add("--models", type=choices_among("guide", "large", "gpt2"), default="guide,large",
+        help="of guide.yaml, large.yaml, gpt2.yaml, or none; default %(default)s")
     add("--scaling", type=choices_among("weak", "strong"), default="weak,strong",
         help="weak: the batch of each GPU is fixed; strong: that of all together; default %(default)s")
     add("--variants", type=choices_among(*TORCH_VARIANTS), default=",".join(TORCH_VARIANTS),

@@ -1,7 +1,8 @@
 """Peer of `benchmark_step`: the same model and batch in PyTorch, as a user of the Python recipe would train it.
 
 The model of the multi-GPU guide (post-norm, causal, learned positions, one token a transition, the query last, loss at
-the last position) on a fixed batch that lies on the GPU, with AdamW and clipping. Under torchrun it is data-parallel
+the last position), or GPT-2's blocks over three tokens a step with the loss at every state, on a fixed batch that lies
+on the GPU, with AdamW and clipping. Under torchrun it is data-parallel
 through DistributedDataParallel, one GPU a rank. Prints one line of JSON for each variant:
 
   eager-bf16     autocast
@@ -50,12 +51,56 @@ class AlgorithmDistillation(nn.Module):
         return nn.functional.cross_entropy(self.head(read).float(), target)
 
 
-def fixed_batch(shape, device):
-    random = torch.Generator(device).manual_seed(RANK)
-    context = torch.randn(shape.batch, shape.n_transit - 1, FEATURES, device=device, generator=random)
-    query = torch.randint(0, GRID * GRID, (shape.batch,), device=device, generator=random)
-    target = torch.randint(0, ACTIONS, (shape.batch,), device=device, generator=random)
-    return context, query, target
+    @staticmethod
+    def fixed_batch(shape, device, random):
+        context = torch.randn(shape.batch, shape.n_transit - 1, FEATURES, device=device, generator=random)
+        query = torch.randint(0, GRID * GRID, (shape.batch,), device=device, generator=random)
+        target = torch.randint(0, ACTIONS, (shape.batch,), device=device, generator=random)
+        return context, query, target
+
+
+class Gpt2Block(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.heads, self.dropout = shape.heads, shape.dropout
+        self.ln_1, self.ln_2 = nn.LayerNorm(shape.width), nn.LayerNorm(shape.width)
+        self.c_attn = nn.Linear(shape.width, 3 * shape.width)
+        self.c_proj = nn.Linear(shape.width, shape.width)
+        self.mlp = nn.Sequential(nn.Linear(shape.width, 4 * shape.width), nn.GELU(approximate="tanh"),
+                                 nn.Linear(4 * shape.width, shape.width), nn.Dropout(shape.dropout))
+
+    def forward(self, x):
+        queries, keys, values = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                                 for part in self.c_attn(self.ln_1(x)).chunk(3, -1))
+        read = nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True, dropout_p=self.dropout)
+        x = x + nn.functional.dropout(self.c_proj(read.transpose(1, 2).flatten(2)), self.dropout)
+        return x + self.mlp(self.ln_2(x))
+
+
+class Gpt2(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.states, self.actions = nn.Embedding(GRID * GRID, shape.width), nn.Embedding(ACTIONS, shape.width)
+        self.rewards = nn.Linear(1, shape.width)
+        self.positions = nn.Parameter(torch.randn(3 * shape.n_transit - 2, shape.width) * 0.02)
+        self.blocks = nn.Sequential(nn.Dropout(shape.dropout), *(Gpt2Block(shape) for _ in range(shape.layers)))
+        self.norm, self.head = nn.LayerNorm(shape.width), nn.Linear(shape.width, ACTIONS)
+
+    def forward(self, states, actions, rewards):
+        of_states = self.states(states)
+        steps = torch.stack([of_states[:, :-1], self.actions(actions[:, :-1]), self.rewards(rewards[..., None])], 2)
+        read = self.blocks(torch.cat([steps.flatten(1, 2), of_states[:, -1:]], 1) + self.positions)[:, ::3]
+        return nn.functional.cross_entropy(self.head(self.norm(read)).float().flatten(0, 1), actions.flatten())
+
+    @staticmethod
+    def fixed_batch(shape, device, random):
+        sizes = (shape.batch, shape.n_transit)
+        states = torch.randint(0, GRID * GRID, sizes, device=device, generator=random)
+        actions = torch.randint(0, ACTIONS, sizes, device=device, generator=random)
+        return states, actions, torch.randint(0, 2, (sizes[0], sizes[1] - 1), device=device, generator=random).float()
+
+
+NETWORKS = {"post-norm": (AlgorithmDistillation, "loss at the last position"), "gpt2": (Gpt2, "loss at every position")}
 
 
 class Training:
@@ -64,8 +109,9 @@ class Training:
     def __init__(self, kind, shape, device):
         torch.manual_seed(0)
         self.replays = kind == "graphs"
-        self.batch = fixed_batch(shape, device)
-        model = AlgorithmDistillation(shape).to(device)
+        network, _ = NETWORKS[shape.network]
+        self.batch = network.fixed_batch(shape, device, torch.Generator(device).manual_seed(RANK))
+        model = network(shape).to(device)
         self.parameters = list(model.parameters())
         network = model
         if WORLD_SIZE > 1:
@@ -132,8 +178,8 @@ def measure(variant, options, device):
     global_batch = WORLD_SIZE * options.batch
     return {
         "program": f"PyTorch {torch.__version__}", "variant": variant, "gpu": torch.cuda.get_device_name(),
-        "model": f"post-norm, width {options.width}, {options.layers} layers, {options.heads} heads, "
-                 f"n_transit {options.n_transit}, loss at the last position, dropout {options.dropout:g}",
+        "model": f"{options.network}, width {options.width}, {options.layers} layers, {options.heads} heads, "
+                 f"n_transit {options.n_transit}, {NETWORKS[options.network][1]}, dropout {options.dropout:g}",
         "ranks": WORLD_SIZE, "micro_batch": options.batch, "global_batch": global_batch, "precision": precision,
         "steps": options.steps, "ms_median": round(ms_median, 6), "ms_p99": round(ms_p99, 6),
         "sequences_per_second_per_gpu": round(1e3 * options.batch / ms_median, 3),
@@ -147,6 +193,7 @@ def options_given():
     for name, default in (("width", 64), ("layers", 4), ("heads", 4), ("n-transit", 240), ("batch", 512),
                           ("steps", 200), ("warm-up", 30)):
         parser.add_argument(f"--{name}", type=int, default=default, help="default %(default)s")
+    parser.add_argument("--network", choices=NETWORKS, default="post-norm", help="default %(default)s")
     parser.add_argument("--dropout", type=float, default=0.1, help="default %(default)s")
     parser.add_argument("--variants", default="eager-bf16,compiled-bf16,graphs-bf16", help="default %(default)s")
     return parser.parse_args()

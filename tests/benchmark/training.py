@@ -7,7 +7,7 @@ import sys
 from programs import Outcome
 
 HERE = pathlib.Path(__file__).resolve().parent
-STRONG_BATCHES = {"guide": [512, 4096], "large": [32]}  # sequences, over all GPUs together
+STRONG_BATCHES = {"guide": [512, 4096], "large": [32], "gpt2": [32]}  # sequences, over all GPUs together
 TORCH_VARIANTS = ["eager-bf16", "compiled-bf16", "graphs-bf16"]
 
 
@@ -64,10 +64,12 @@ def peer_commands(case, options):
     shape = ["--width", values["tf_n_embd"], "--layers", values["tf_n_layer"], "--heads", values["tf_n_head"],
              "--n-transit", values["n_transit"], "--dropout", values["tf_dropout"], "--batch",
              case.global_batch // case.gpus, "--steps", options.steps]
+    gpt2 = case.model == "gpt2"
     for variant in options.variants:
         yield f"PyTorch {variant}", on_gpus(case.gpus, options.python, [
-            options.python, HERE / "peer_training.py", *shape, "--variants", variant])
-    if case.gpus == 1 and options.jax_python != "none":
+            options.python, HERE / "peer_training.py", *shape, "--network", "gpt2" if gpt2 else "post-norm", "--variants",
+            variant])
+    if case.gpus == 1 and not gpt2 and options.jax_python != "none":
         yield "JAX jit-bf16", [options.jax_python, HERE / "peer_training_jax.py", *shape]
 
 

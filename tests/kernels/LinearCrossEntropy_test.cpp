@@ -9,6 +9,7 @@
 
 #include "base/Gpu.h"
 #include "collectives/SingleCommunicator.h"
+#include "kernels/WithHalf.h"
 #include "kernels/loss/FusedLinearCrossEntropy.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
@@ -103,24 +104,15 @@ TEST_P(LinearCrossEntropy, NanPassesThrough) {
   EXPECT_TRUE(found().sum.isnan().item<bool>());
 }
 
-std::vector<Case> with_fp16(std::vector<Case> cases) {
-  for (size_t k = 0, count = cases.size(); k < count; ++k) {
-    cases.push_back(cases[k]);
-    cases.back().name += "_in_fp16";
-    cases.back().type = at::kHalf;
-  }
-  return cases;
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LinearCrossEntropy,
-    ::testing::ValuesIn(
-        with_fp16({Case{"the_guides", 512, 1, 240, 64}, Case{"narrow", 70, 1, 80, 32},
-                   Case{"whole", 100, 1, 9, 64, 5, 0.0}, Case{"of_one_row", 1, 1, 1, 64},
-                   Case{"of_odd_sizes", 37, 1, 5, 96, 3, 0.3}, Case{"of_eight_actions", 1027, 1, 7, 64, 8},
-                   Case{"of_two_actions", 33, 1, 7, 32, 2}, Case{"wide", 20, 3, 7, 768},
-                   Case{"wider", 33, 5, 7, 2048}, Case{"widest", 9, 4, 7, 4096, 8},
-                   Case{"of_all_positions", 130, 37, 37, 64}, Case{"of_many_rows", 700, 30, 40, 32}})),
+    ::testing::ValuesIn(testing::with_fp16<Case>(
+        {Case{"the_guides", 512, 1, 240, 64}, Case{"narrow", 70, 1, 80, 32},
+         Case{"whole", 100, 1, 9, 64, 5, 0.0}, Case{"of_one_row", 1, 1, 1, 64},
+         Case{"of_odd_sizes", 37, 1, 5, 96, 3, 0.3}, Case{"of_eight_actions", 1027, 1, 7, 64, 8},
+         Case{"of_two_actions", 33, 1, 7, 32, 2}, Case{"wide", 20, 3, 7, 768}, Case{"wider", 33, 5, 7, 2048},
+         Case{"widest", 9, 4, 7, 4096, 8}, Case{"of_all_positions", 130, 37, 37, 64},
+         Case{"of_many_rows", 700, 30, 40, 32}})),
     [](const auto& tried) { return tried.param.name; });
 
 /// The network with both ends by our own kernels; where its blocks are the plain ones too.

@@ -6,6 +6,7 @@
 
 #include "base/Gpu.h"
 #include "kernels/GradientSink.h"
+#include "kernels/WithHalf.h"
 #include "kernels/embedding/FusedEmbedding.h"
 #include "model/RandomBatch.h"
 #include "model/TransitionTokens.h"
@@ -120,18 +121,9 @@ TEST_P(TokenEmbedding, TakesRowsOfAnyStrides) {
   EXPECT_TRUE(at::equal(x, found()));
 }
 
-std::vector<Case> with_fp16(std::vector<Case> cases) {
-  for (size_t k = 0, count = cases.size(); k < count; ++k) {
-    cases.push_back(cases[k]);
-    cases.back().name += "_in_fp16";
-    cases.back().type = at::kHalf;
-  }
-  return cases;
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Shapes, TokenEmbedding,
-    ::testing::ValuesIn(with_fp16(
+    ::testing::ValuesIn(testing::with_fp16<Case>(
         {Case{"the_guides", 512, 240, 64}, Case{"narrow", 70, 80, 32}, Case{"of_odd_sizes", 33, 37, 96},
          Case{"wide", 3, 100, 768}, Case{"of_a_query_alone", 5, 1, 64}, Case{"of_one_transition", 1, 2, 32},
          Case{"of_many_sequences", 2100, 18, 64}, Case{"of_more_actions", 9, 33, 64, {}, {17, 8}},

@@ -99,7 +99,7 @@ TEST(Sweep, AStoppedSweepSavesAndIsContinued) {
 
 /// Starts this sweep and asks it to stop when its first run trains.
 std::string stopped_in_the_first(const std::string& sweep) {
-  return kAwait + ("{ ADTRAIN_FAULT=slow@0:1-2 $adtrain " + sweep +
+  return kAwait + ("{ ADTRAIN_FAULT=slow@0:1-20 $adtrain " + sweep +
                    "& } && await grep -qs '\"training\"' runs/seeds/seed-42/state.json; "
                    "kill -TERM $!; wait $!");
 }

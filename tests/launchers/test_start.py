@@ -191,10 +191,10 @@ class KilledLauncher(Starting):
 
     def test_a_run_without_a_launcher_is_left_alone(self):
         self.collect()
-        steps = round(3000 / small_run.PATIENCE)
-        script = f"{ADTRAIN} small.yaml --set train_timesteps={steps} --set eval_interval=0 > output 2>&1 & sleep 1.5"
-        small_run.finish(self.start(["bash", "-c", script]), 60)  # the shell is gone, the run goes on
-        self.wait_for(lambda: f"done: {steps} steps" in (self.folder / "output").read_text(), "the run's end")
+        script = f"{ADTRAIN} small.yaml > output 2>&1 & until [ -s runs/small/metrics.jsonl ]; do sleep 0.1; done"
+        slow = {"ADTRAIN_FAULT": "slow@0:1-3"}  # for six seconds, in which the shell ends
+        small_run.finish(self.start(["bash", "-c", script], **slow), 60)  # it is gone, the run goes on
+        self.wait_for(lambda: "done: 20 steps" in (self.folder / "output").read_text(), "the run's end")
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <memory>
 #include <numeric>
 
@@ -95,6 +96,30 @@ TEST_F(SequencePacking, TheLossFallsAndIsThatOfAnyNumberOfRanks) {
     ASSERT_EQ(found.size(), 15U);
     for (size_t step = 0; step < found.size(); ++step) EXPECT_NEAR(found[step], all[step], 1e-4) << step;
   }
+}
+
+TEST_F(SequencePacking, WithDropoutRanksShardingAndRecomputationChangeRoundingAlone) {
+  const std::string start =
+      "short.yaml --set tf_dropout=0.1 --set tf_attn_dropout=0.1 --set num_warmup_steps=0 "
+      "--set train_timesteps=8 --set eval_interval=0 --set run_name=";
+  const Finished one = run_->adtrain(start + "dropping");
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  const std::vector<double> expected = losses("dropping");
+  ASSERT_EQ(expected.size(), 8U);
+  ASSERT_EQ(run_->adtrain(start + "keeping --set tf_dropout=0 --set tf_attn_dropout=0").exit_code, 0);
+  EXPECT_GT(std::abs(losses("keeping").front() - expected.front()), 1e-3);
+
+  const auto expect_equal = [&](const std::string& name, const Finished& run) {
+    SCOPED_TRACE(name);
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    const std::vector<double> found = losses(name);
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t step = 0; step < found.size(); ++step) EXPECT_NEAR(found[step], expected[step], 1e-4) << step;
+  };
+  expect_equal("ranks", run_->mpirun(2, start + "ranks --set gradient_accumulation_steps=2"));
+  expect_equal("sharded", run_->mpirun(2, start + "sharded --set shard_optimizer=true"));
+  expect_equal("again", run_->adtrain(start + "again --set recompute=block"));
+  expect_equal("all", run_->mpirun(2, start + "all --set shard_optimizer=true --set recompute=mlp"));
 }
 
 TEST_F(SequencePacking, RowsAreOfOneGroupOfSpacesEach) {

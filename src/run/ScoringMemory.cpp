@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/Error.h"
+#include "kernels/quantised/OutlierProduct.h"
 #include "model/ActivationEstimate.h"
 #include "model/NetworkPlan.h"
 #include "model/QuantisedLinear.h"
@@ -43,6 +44,17 @@ int64_t norm_product_bytes(const ModelOptions& options) {
          (kFloat + kMask) * options.tf_n_embd * std::max(projected, inner);
 }
 
+/// Of LLM.int8's products with outliers, where the configuration asks for them: they work on copies of some
+/// rows at a time.
+int64_t outlier_bytes(const RunConfig& config, int64_t rows) {
+  const auto weights = config.quantisation.weights();
+  if (!weights || weights->outlier_threshold == 0) return 0;
+  const int64_t width = config.model.tf_n_embd, inner = config.model.inner_width();
+  return std::max({kernels::outlier_product_bytes(rows, width, 3 * width),
+                   kernels::outlier_product_bytes(rows, width, inner),
+                   kernels::outlier_product_bytes(rows, inner, width)});
+}
+
 }  // namespace
 
 ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTraits& device,
@@ -57,7 +69,8 @@ ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTrait
   const int64_t masks = config.model.compressed() && plan.reads_masks()
                             ? 2 * rows * tokens * tokens * static_cast<int64_t>(c10::elementSize(type))
                             : 0;
-  return {.of_gpu = inference_bytes(config.model, shape, plan, type, rows) + 2 * waiting + masks};
+  return {.of_gpu = inference_bytes(config.model, shape, plan, type, rows) + 2 * waiting + masks +
+                    (quantised ? outlier_bytes(config, rows * tokens) : 0)};
 }
 
 ContextMemory growing_context_memory(const RunConfig& config, AlgorithmDistillation& model,
@@ -132,7 +145,9 @@ int64_t ScoringMemory::fullest_gpu_bytes(WeightFormat format, int64_t gpus, int6
   MemoryLimits limits;
   limits.from_user = true;
   for (int gpu = 0; gpu < gpus; ++gpu) limits.gpus[gpu] = kNoLimit;
-  const ContextMemory context = context_memory(config_, device, type, quantised, rows);
+  RunConfig plain = config_;
+  plain.quantisation = {};  // the format alone counts
+  const ContextMemory context = context_memory(plain, device, type, quantised, rows);
   const DeviceMap map = DeviceMap::automatic(modules(format), limits, MapMode::kBalanced, context);
   std::vector<int64_t> bytes(static_cast<size_t>(gpus), context.of_gpu);
   for (const DeviceMap::Row& row : map.rows()) bytes.at(static_cast<size_t>(row.device.gpu)) += row.bytes;

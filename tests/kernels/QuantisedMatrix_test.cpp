@@ -203,6 +203,20 @@ TEST(QuantisedMatrix, ProductWithOutliersIsThatOfTheWeightsToThePrecisionOfEight
   EXPECT_GT(error_of(100.0), 1e-2) << "the outlier is none by then";
 }
 
+/// Of more rows than are multiplied at once, which outliers of any of them concern.
+TEST(QuantisedMatrix, ProductWithOutliersOfManyRowsIsThatOfEach) {
+  at::manual_seed(fresh_seed());
+  const QuantisedMatrix matrix = quantised_rows(at::randn({24, 32}));
+  at::Tensor x = at::randn({5000, 32}).clamp(-5, 5);
+  x.select(0, 4999).select(0, 3).fill_(50);
+  const at::Tensor found = kernels::outlier_product(x, matrix, {}, 6.0);
+  const at::Tensor last_of_few = kernels::outlier_product(x.narrow(0, 4000, 1000), matrix, {}, 6.0);
+  EXPECT_TRUE(at::allclose(found.narrow(0, 4000, 1000), last_of_few, 1e-5, 1e-5));
+  EXPECT_FALSE(at::allclose(found.narrow(0, 0, 4000),
+                            kernels::outlier_product(x.narrow(0, 0, 4000), matrix, {}, 6.0), 1e-5, 1e-5))
+      << "the last row's outlier takes its column apart for these, too";
+}
+
 /// libtorch's own product of bytes leaves that of one column unwritten on a CPU.
 TEST(QuantisedMatrix, ProductWithOutliersOfOneColumnIsThatOfTheWeights) {
   at::manual_seed(fresh_seed());

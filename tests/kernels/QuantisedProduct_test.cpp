@@ -17,6 +17,7 @@
 #include "kernels/QuantisedCase.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/quantised/ManyRowsPlan.h"
+#include "kernels/quantised/OutlierProduct.h"
 #include "kernels/quantised/WeightProduct.h"
 #include "support/FreshSeed.h"
 
@@ -308,6 +309,30 @@ TEST_F(QuantisedLinear, OperandsThatDoNotFitAreErrors) {
   EXPECT_THROW((void)quantised_linear_by({ProductWay::kFewRows},
                                          random({kernels::kMostFewRows + 1, 128}, at::kHalf), matrix, {}),
                std::logic_error);
+}
+
+/// LLM.int8's product is libtorch's operators on any device; those of bytes differ.
+TEST_F(QuantisedLinear, ProductWithOutliersIsThatOfTheCpu) {
+  if (device().is_cpu()) GTEST_SKIP() << "it is the CPU";
+  for (const auto& [rows, out, in] : {std::tuple<int64_t, int64_t, int64_t>{3, 64, 96},
+                                      {40, 64, 96},
+                                      {19, 37, 52},
+                                      {1, 8, 1},
+                                      {5003, 128, 256}}) {
+    for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      const bool biased = type != at::kHalf;
+      SCOPED_TRACE(fmt::format("{} rows, {} x {} in {}", rows, out, in, c10::toString(type)));
+      QuantisedMatrix matrix = random_matrix(Quantised::kInt8, out, in, device());
+      at::Tensor x = random({rows, in}, type).clamp(-5, 5);
+      x.select(0, rows - 1).select(0, in / 2).fill_(50);
+      const at::Tensor bias = biased ? random({out}, type) : at::Tensor();
+      const at::Tensor found = kernels::outlier_product(x, matrix, bias, 6.0);
+      matrix.codes = matrix.codes.cpu(), matrix.absmax = matrix.absmax.cpu();
+      const at::Tensor expected = kernels::outlier_product(x.cpu(), matrix, biased ? bias.cpu() : bias, 6.0);
+      EXPECT_EQ(found.scalar_type(), type);
+      EXPECT_LT(error_of(found.cpu(), expected.to(at::kDouble)), type == at::kFloat ? 1e-6 : tolerance(type));
+    }
+  }
 }
 
 TEST_F(QuantisedLinear, DequantisedWeightsAreTheDefinitionToTheBit) {

@@ -94,6 +94,19 @@ TEST(ScoringMemory, RowsThatGrowTakeAStepOrAWindow) {
   }
 }
 
+/// Products with outliers take some rows' copies, whatever the batch.
+TEST(ScoringMemory, ProductsWithOutliersCount) {
+  const auto gpu = kernels::DeviceTraits::hopper();
+  const auto bytes = [&](const char* threshold, int64_t rows) {
+    const RunConfig config =
+        large("darkroom_330m.yaml", {"load_in_8bit=true", std::string("llm_int8_threshold=") + threshold});
+    return context_memory(config, gpu, at::kBFloat16, /*quantised=*/true, rows).of_gpu;
+  };
+  constexpr int64_t kOfHiddenLayer = 4096 * (1024 + 8 * 4096);  // rows at once, a code, and two sums
+  EXPECT_EQ(bytes("6.0", 16) - bytes("0", 16), kOfHiddenLayer);
+  EXPECT_EQ(bytes("6.0", 64) - bytes("0", 64), kOfHiddenLayer);
+}
+
 TEST(ScoringMemory, TheTableHasThreeDigitsOfASmallNetwork) {
   const RunConfig small = large("darkroom_25m.yaml", {"score_batch=1", "tf_n_embd=32", "tf_n_layer=4",
                                                       "tf_n_head=2", "tf_n_inner=128", "n_transit=16"});

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include <ATen/core/Tensor.h>
 
 #include "kernels/quantised/QuantisedMatrix.h"
@@ -12,5 +14,9 @@ namespace adtrain::kernels {
 /// x's type. `bias` may be undefined. Returns x's type. On any device.
 at::Tensor outlier_product(const at::Tensor& x, const QuantisedMatrix& matrix, const at::Tensor& bias,
                            double threshold);
+
+/// The most bytes that it takes meanwhile, beside x, the matrix, the result and the weights of outliers'
+/// columns. By arithmetic; a GPU's products of a shape that is no multiple of 8 take more.
+int64_t outlier_product_bytes(int64_t rows, int64_t in_features, int64_t out_features);
 
 }  // namespace adtrain::kernels

@@ -130,11 +130,12 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
   const bool attention_sums_bias = pass.order.kernels == AttentionKernels::kStreamed &&
                                    !pass.order.rotary.cosines.defined() && !query_norm_.weight.defined();
   const at::Tensor bias_of_attention = attention_sums_bias ? qkv_.bias : at::Tensor();
-  const auto [projected, residual] =
+  auto [projected, residual] =
       kernels::pre_norm_before_attention(x, parameters_of(norm_1_, attention_sums_bias ? without_bias : qkv_),
                                          pieces, place.rows, place.number, of_run, bias_of_attention);
   const at::Tensor read = attention(projected, pass.order, place.rows, dropout.attention_weights,
                                     of_run.main_gradients, bias_of_attention);
+  projected.reset();  // without gradients nobody else holds it
   return kernels::pre_norm_after_attention(read, residual, parameters_of(out_, norm_2_, gate_, up_, down_),
                                            pieces, place.number, of_run);
 }
@@ -142,8 +143,10 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
 template <class OfProjected>
 at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows,
                                           const NormProducts& norm_products, OfProjected&& attend) const {
-  const at::Tensor projected = product_of_normed(qkv_, norm_1_.weights(), norm_products.attention, x);
-  const at::Tensor sum = added(last_of(x, 1, rows), out_, attend(projected));
+  // Nested, so that the projection is freed before the MLP.
+  const at::Tensor sum =
+      added(last_of(x, 1, rows), out_,
+            attend(product_of_normed(qkv_, norm_1_.weights(), norm_products.attention, x)));
   const at::Tensor inner = gate_.weight.defined()
                                ? mlp().inner(normed(sum, norm_2_.weights()))
                                : gelu_of_normed(up_, norm_2_.weights(), norm_products.mlp, sum);

@@ -24,6 +24,9 @@ class GeluLayer {
   /// (rows, inner).
   const at::Tensor& y() const { return y_; }
 
+  /// Frees what the backward pass alone needs, which must not be called then.
+  void free_slopes() { for_backward_.reset(); }
+
   /// Whether GELU is in the epilogue.
   bool in_epilogue() const { return in_epilogue_; }
 

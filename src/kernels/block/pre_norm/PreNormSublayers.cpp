@@ -82,15 +82,14 @@ class PreNormMlp {
   /// Which elements of GELU's output are kept, all unless said.
   void drop_output(KeptElements kept) { kept_ = std::move(kept); }
 
-  /// `p`: its parameters.
-  at::Tensor added(const at::Tensor& sum, const at::Tensor& normed, at::TensorList p, Autotuning autotuning) {
-    multiply(normed, p, autotuning);
+  /// After multiply(). `p`: its parameters.
+  at::Tensor added(const at::Tensor& sum, at::TensorList p, Autotuning autotuning) const {
     if (!pieces_.gelu) return sum_with_product(sum, inner_, p[kW3], {}, autotuning);
     if (!drops()) return sum_with_product(sum, gelu_.y(), p[kDown], p[kDownBias], autotuning);
     return dropped_sum(sum, product(gelu_.y(), p[kDown], {}, autotuning), p[kDownBias], kept_);
   }
 
-  /// The part of it that the backward pass needs, which is kept.
+  /// The first part of it, which the backward pass needs, too.
   void multiply(const at::Tensor& normed, at::TensorList p, Autotuning autotuning) {
     if (pieces_.gelu) {
       gelu_ = GeluLayer(normed, p[kUp], p[kUpBias], /*kept=*/{}, autotuning, pieces_.gelu_kind);
@@ -98,6 +97,11 @@ class PreNormMlp {
     }
     product_ = product(matrix(normed), gates_of(p), {}, autotuning).unflatten(-1, {2, -1});
     inner_ = gated(product_);
+  }
+  /// Where there is no backward pass: what it alone needs.
+  void free_for_backward() {
+    gelu_.free_slopes();
+    product_.reset();
   }
   /// Until the backward pass multiplies again.
   void free_product() {
@@ -182,11 +186,12 @@ class AfterAttention {
     }
     const at::TensorList mlp_parameters = p.slice(of_mlp());
     at::Tensor y = normed_.x.detach();  // in its place where nobody reads it
-    if (call.pass.run == PartRun::kForValues) {
-      y = mlp_.added(normed_.x, normed_.y, mlp_parameters, autotuning);
-    } else {
-      mlp_.multiply(normed_.y, mlp_parameters, autotuning);
+    mlp_.multiply(normed_.y, mlp_parameters, autotuning);
+    if (!call.pass.trains) {
+      mlp_.free_for_backward();
+      normed_.y.reset();
     }
+    if (call.pass.run == PartRun::kForValues) y = mlp_.added(normed_.x, mlp_parameters, autotuning);
     multiplies_again_ = call.pass.recomputes_mlp;
     if (multiplies_again_) mlp_.free_product();
     if (pieces_.layer_norm) normed_.y.reset();

@@ -29,7 +29,9 @@ struct BlockShape {
   bool only_last_token() const { return rows == 1 && queries == 0; }
   int64_t all_rows() const { return int64_t{sequences} * rows; }
   /// The rows of the attention's dropout mask; see DropoutMasks.
-  AttentionRows attention_rows() const { return {int64_t{sequences} * heads, tokens, queries, rows, causal}; }
+  constexpr AttentionRows attention_rows() const {
+    return {int64_t{sequences} * heads, tokens, queries, rows, causal};
+  }
 };
 
 }  // namespace adtrain::kernels

@@ -6,6 +6,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "kernels/attention/MultiheadAttention.h"
 #include "model/PreviousTokens.h"
 #include "model/spaces/TokenEstimate.h"
 
@@ -207,7 +208,12 @@ class Estimate {
   /// The gradients of queries, keys, values and the attention output, of the residual and of the input. By
   /// then a block's second part has been freed.
   int64_t attention_backward(const Rows& rows) const {
-    return element_ * width_ * (3 * rows.in + 2 * rows.out + rows.in);
+    return element_ * width_ * (3 * rows.in + 2 * rows.out + rows.in + 2 * keys_of_both(rows));
+  }
+  /// How many keys and values have a second gradient, from the second stream's queries.
+  int64_t keys_of_both(const Rows& rows) const {
+    const bool apart = plan_.own_attention() && kernels::is_streaming_attention(context_, width_ / heads_);
+    return apart && tokens_ > context_ && rows.out > sequences_ * queries_ ? sequences_ * context_ : 0;
   }
 
   /// libtorch's attention with a mask takes it as scores of every head.

@@ -181,20 +181,23 @@ TEST(KernelPlan, WideBlocksGoBySublayersWithOwnAttention) {
   EXPECT_FALSE(KernelPlan(wide(128, 8, 240), kHopper, at::kHalf).own_attention()) << "resident ones are bf16";
 }
 
-TEST(KernelPlan, StreamingAttentionIsForOneStream) {
-  NetworkShape every_position = wide(768, 12, 1024);
-  every_position.two_streams = true;
+TEST(KernelPlan, StreamingAttentionIsForOneStreamOrTwoWithoutPadding) {
   NetworkShape regions = wide(768, 12, 1024);
   regions.padded = true;
-  for (const NetworkShape& shape : {every_position, regions}) {
-    const KernelPlan plan(shape, kHopper, at::kBFloat16);
-    EXPECT_EQ(plan.blocks(), Blocks::kSublayers);
-    EXPECT_FALSE(plan.own_attention());
-    EXPECT_TRUE(plan.reads_masks());
-    EXPECT_THAT(parts_of(plan).at("attention").why, HasSubstr("the loss at the last position"));
+  const KernelPlan padded(regions, kHopper, at::kBFloat16);
+  EXPECT_EQ(padded.blocks(), Blocks::kSublayers);
+  EXPECT_FALSE(padded.own_attention());
+  EXPECT_TRUE(padded.reads_masks());
+  EXPECT_THAT(parts_of(padded).at("attention").why, HasSubstr("without compressed context"));
+
+  for (const Block block : {Block::kPostNorm, Block::kPreNorm}) {
+    NetworkShape whole = with_block(block, wide(768, 12, 1024));
+    for (const bool two_streams : {false, true}) {
+      whole.two_streams = two_streams;
+      const KernelPlan plan(whole, kHopper, at::kBFloat16);
+      EXPECT_TRUE(plan.own_attention() && !plan.reads_masks());
+    }
   }
-  EXPECT_TRUE(
-      KernelPlan(with_block(Block::kPreNorm, wide(768, 12, 1024)), kHopper, at::kBFloat16).own_attention());
 }
 
 TEST(KernelPlan, ProductsOfWarpgroupsAreForHopperAlone) {

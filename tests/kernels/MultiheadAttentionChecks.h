@@ -34,7 +34,8 @@ struct MultiheadAttentionCase {
   FusedBlockCase block;
   Lying lying = Lying::kByThirds;
   at::ScalarType type = at::kBFloat16;
-  double gradient = 1;  ///< the deviation of the output's gradient, as a loss scale leaves it
+  double gradient = 1;    ///< the deviation of the output's gradient, as a loss scale leaves it
+  double own_values = 1;  ///< the deviation of the values of a second stream's queries
 };
 
 inline std::string name_of(const MultiheadAttentionCase& tried) {
@@ -42,6 +43,7 @@ inline std::string name_of(const MultiheadAttentionCase& tried) {
   std::string name = name_of(tried.block) + kNames[static_cast<int>(tried.lying)];
   if (tried.type == at::kHalf) name += "_fp16";
   if (tried.gradient != 1) name += tried.gradient < 1 ? "_small_gradient" : "_large_gradient";
+  if (tried.own_values != 1) name += "_long_own_values";
   return name;
 }
 
@@ -54,8 +56,9 @@ inline double gradient_tolerance(const MultiheadAttentionCase& tried) {
 
 /// The same in fp16, with gradients as small and as large as loss scales make them; steep ones as they are,
 /// as those of queries and keys would be too large for fp16, and those of one query not small, as those of
-/// its many keys and values would be below fp16's normal numbers.
+/// its many keys and values would be below fp16's normal numbers. What is in fp16 already is left out.
 inline std::vector<MultiheadAttentionCase> in_fp16(std::vector<MultiheadAttentionCase> cases) {
+  std::erase_if(cases, [](const MultiheadAttentionCase& tried) { return tried.type == at::kHalf; });
   for (size_t k = 0; k < cases.size(); ++k) {
     MultiheadAttentionCase& tried = cases[k];
     tried.type = at::kHalf;
@@ -122,8 +125,25 @@ inline std::vector<MultiheadAttentionCase> rotated_streaming_cases() {
     all.push_back({{{1, 130, 130, 128, 2, true}, 0.1}, Lying::kWithRope, type});
     all.push_back({{{2, 200, 1, 64, 1, true}, 0.0}, Lying::kWithRope, type});
     all.push_back({{{1, 270, 100, 64, 2, true}, 0.1}, Lying::kWithRope, type});
+    all.push_back({{{2, 70, 140, 64, 1, true, 70}, 0.1}, Lying::kWithRope, type});
+    all.push_back({{{1, 90, 50, 64, 1, true, 60}, 0.1}, Lying::kWithRope, type});
   }
   return all;
+}
+
+/// Two streams whose keys and values stream by, for a GPU.
+inline std::vector<MultiheadAttentionCase> two_stream_cases(double dropout) {
+  return {{{{2, 1024, 2048, 768, 12, true, 1024}, dropout}},
+          {{{2, 1024, 1024, 768, 12, true, 1024}, dropout}, Lying::kApart},
+          {{{2, 400, 600, 128, 2, true, 300}, dropout}, Lying::kApart},
+          {{{3, 321, 642, 128, 2, true, 321}, dropout}},  // of the pass without the last key 320
+          {{{2, 700, 1000, 192, 3, true, 500}, dropout}},
+          {{{2, 300, 100, 128, 4, true, 200}, dropout}},
+          {{{2, 90, 1, 128, 2, true, 90}, dropout}},
+          {{{3, 1, 2, 64, 1, true, 1}, dropout}},
+          {{{2, 300, 600, 128, 2, true, 300}, dropout}, Lying::kByThirds, at::kHalf, 1, 100},
+          {{{2, 515, 1030, 128, 2, true, 515}, dropout, 4.0}},
+          {{{2, 530, 1060, 128, 2, true, 530}, dropout, 12.0}}};
 }
 
 /// Likewise of attention that is long.
@@ -143,6 +163,7 @@ inline std::vector<MultiheadAttentionCase> streaming_attention_cases() {
     all.push_back({{{2, 515, 515, 128, 2, true}, dropout, 4.0}});
     all.push_back({{{2, 530, 530, 128, 2, true}, dropout, 12.0}});
     all.push_back({{{1, 16384, 16384, 64, 1, true}, dropout}});
+    for (const MultiheadAttentionCase& of_two : two_stream_cases(dropout)) all.push_back(of_two);
     for (MultiheadAttentionCase alibi : {MultiheadAttentionCase{{{2, 4096, 4096, 512, 8, true}, dropout}},
                                          {{{2, 1000, 1000, 768, 12, true}, dropout}},
                                          {{{3, 900, 500, 128, 2, true}, dropout}},
@@ -184,7 +205,9 @@ class MultiheadAttentionData {
     data.dy = data.dy.to(at::kFloat).mul_(tried.gradient).to(tried.type);  // padding has none
     minus_deltas_ = at::full_like(block.block.lse, NAN);
     longest_rows_ = block.block.poisoned({2, sequences, shape().heads}, at::kFloat);
+    from_queries_ = block.block.poisoned({2, sequences, shape().tokens, width}, tried.type);
     by_kind(projected_).narrow(2, 0, 2).mul_(tried.block.query_and_key_scale);
+    by_kind(projected_).select(2, 2).narrow(1, shape().tokens, shape().queries).mul_(tried.own_values);
     queries_apart_ =
         by_kind(projected_).select(2, 0).narrow(1, length - rows, rows).reshape({sequences, rows, width});
     if (tried.block.alibi) {
@@ -239,7 +262,9 @@ class MultiheadAttentionData {
             matrix<__nv_bfloat16>(to.values),
             lying_ == Lying::kApart ? 0 : static_cast<int>(rows_before()),
             minus_deltas_.data_ptr<float>(),
-            longest_rows_.data_ptr<float>()};
+            longest_rows_.data_ptr<float>(),
+            /*column_parts=*/nullptr,
+            FusedBlockData::of(from_queries_)};
   }
 
   /// (3, S, H, tokens + queries, head size) in float64, turned: what attention_of() takes.
@@ -271,7 +296,7 @@ class MultiheadAttentionData {
   }
 
   Lying lying_;
-  at::Tensor projected_, queries_apart_, minus_deltas_, longest_rows_;
+  at::Tensor projected_, queries_apart_, minus_deltas_, longest_rows_, from_queries_;
   at::Tensor longest_keys_, first_keys_;  ///< undefined without ALiBi
 };
 
@@ -408,8 +433,8 @@ inline void expect_projected_attention_is_the_reference(const MultiheadAttention
             value_tolerance(tried));
   const auto [found, column_parts] = attention.backward(block.dy);
   ASSERT_EQ(found.size(), right.size());
-  ASSERT_EQ(column_parts.defined(),
-            kernels::is_streaming_attention(shape.tokens, width / shape.heads) && !apart && !has_rope);
+  ASSERT_EQ(column_parts.defined(), kernels::is_streaming_attention(shape.tokens, width / shape.heads) &&
+                                        shape.queries == 0 && !apart && !has_rope);
   if (column_parts.defined()) {
     EXPECT_LT(error_of(column_parts.sum(0), found[0].to(at::kDouble).sum(at::IntArrayRef{0, 1})), 1e-5);
   }

@@ -61,9 +61,18 @@ struct PackedSegments {
   const int *first, *end;
 };
 
+/// What arrays have of a sequence where a call works on a part of it: one of the passes over two streams. All
+/// 0 where it works on the whole.
+struct RowsAround {
+  int rows;    ///< in attention_output and its gradient, lse, minus_deltas and keep
+  int words;   ///< of a row in keep
+  int values;  ///< tokens that have values, whose lengths bound gradients
+};
+
 /// Sequences, streams, rows and padding are those of BlockShape. The output of a warp tile of 16 rows that
 /// are all padding is 0. Heads of 32 and 64 may have any number of tokens. Where is_streaming(), attention is
-/// causal, with one stream, no padding and no rotation.
+/// causal, without padding and rotation. With two streams (TwoStreams.h) it is also without ALiBi and
+/// segments.
 struct MultiheadAttention {
   using Heads = HeadMatrix<const __nv_bfloat16>;
 
@@ -82,6 +91,7 @@ struct MultiheadAttention {
   /// Of the elements of all matrices, whose pointers say bf16. fp16 only for streaming_attention().
   ShortType type = ShortType::kBFloat16;
   PackedSegments segments = {};  ///< only for streaming_attention()
+  RowsAround around = {};        ///< only for streaming_attention()
 
   /// Whether streaming_attention() runs it, with that function's restrictions.
   bool is_streaming() const { return is_streaming_attention(shape.tokens, shape.width / shape.heads); }
@@ -100,8 +110,11 @@ struct MultiheadAttentionGradients {
   float* longest_rows = nullptr;
   /// (S · blocks of kPartRows tokens, 3, D): sums over that many rows of the gradients of queries, keys and
   /// values, as they were rounded; written. Null where nobody needs them. Only for streaming_attention(),
-  /// where `rows_before` are all tokens before the last `rows`.
+  /// with one stream, where `rows_before` are all tokens before the last `rows`.
   float* column_parts = nullptr;
+  /// Scratch memory (2, S, tokens, D), needed where is_streaming() with two streams and more rows than
+  /// queries: the gradients of the context's keys and values that come from queries.
+  __nv_bfloat16* from_queries = nullptr;
 
   static constexpr int kPartRows = 64;
   static constexpr int blocks(int tokens) { return (tokens + kPartRows - 1) / kPartRows; }

@@ -49,6 +49,11 @@ struct ProjectedAttention::Remembered {
   at::Tensor first;   ///< shape.first points to it; undefined without padding
   float scale = 1;
 
+  /// See MultiheadAttentionGradients; undefined where they are not needed.
+  struct Scratch {
+    at::Tensor minus_deltas, longest_rows, from_queries;
+  };
+
   MultiheadAttention attention() const {
     const Views views = Views::of(inputs, order, shape.heads);
     return {shape,
@@ -68,23 +73,24 @@ struct ProjectedAttention::Remembered {
   void rotate(const at::Tensor& projection, const Rotary& rotary) const {
     apply_rope(projection.unflatten(-1, {shape.heads, 3, -1}), rotary);
   }
+  bool has_queries() const { return shape.queries > 0; }
   /// Whether attention's kernels add up the columns of their gradients, in the order of the projection.
   bool adds_columns() const {
-    return attention().is_streaming() && inputs.size() == 1 && order == ProjectionOrder::kByThirds;
+    return attention().is_streaming() && !has_queries() && inputs.size() == 1 &&
+           order == ProjectionOrder::kByThirds;
   }
-  /// `minus_deltas`, `longest_rows`: see MultiheadAttentionGradients; undefined where they are not needed.
   MultiheadAttentionGradients gradients(const at::Tensor& d_attention_output, const Gradients& result,
-                                        const at::Tensor& minus_deltas,
-                                        const at::Tensor& longest_rows) const {
+                                        const Scratch& scratch) const {
     const Views views = Views::of(result.inputs, order, shape.heads);
     return {values_of(d_attention_output),
             matrix_of<__nv_bfloat16>(last_rows(views.queries)),
             matrix_of<__nv_bfloat16>(views.keys),
             matrix_of<__nv_bfloat16>(views.values),
             static_cast<int>(views.queries.size(1)) - shape.rows,
-            floats_of(minus_deltas),
-            floats_of(longest_rows),
-            floats_of(result.column_parts)};
+            floats_of(scratch.minus_deltas),
+            floats_of(scratch.longest_rows),
+            floats_of(result.column_parts),
+            scratch.from_queries.defined() ? values_of(scratch.from_queries) : nullptr};
   }
 
  private:
@@ -145,17 +151,20 @@ ProjectedAttention::Gradients ProjectedAttention::backward(
     result.inputs.push_back(at::empty_like(input, input.options().requires_grad(false)));
   }
   const MultiheadAttention attention = own->attention();
-  at::Tensor minus_deltas, longest_rows;
+  Remembered::Scratch scratch;
   if (attention.is_streaming()) {
-    minus_deltas = at::empty_like(own->lse);
-    longest_rows = at::empty({2, own->lse.size(0), own->lse.size(1)}, own->lse.options());
+    scratch.minus_deltas = at::empty_like(own->lse);
+    scratch.longest_rows = at::empty({2, own->lse.size(0), own->lse.size(1)}, own->lse.options());
+    if (own->has_queries() && own->shape.rows > own->shape.queries)
+      scratch.from_queries = at::empty({2, own->shape.sequences, own->shape.tokens, own->shape.width},
+                                       d_attention_output.options());
   }
   if (own->adds_columns()) {
     const int parts = own->shape.sequences * MultiheadAttentionGradients::blocks(own->shape.tokens);
     result.column_parts = at::empty({parts, int64_t{3} * own->shape.width}, own->lse.options());
   }
-  multihead_attention_backward(
-      attention, own->gradients(d_attention_output, result, minus_deltas, longest_rows), current_stream());
+  multihead_attention_backward(attention, own->gradients(d_attention_output, result, scratch),
+                               current_stream());
   // The inverse of a rotation has the opposite angle.
   if (const auto& [cosines, sines] = own->rotated_by; cosines.defined())
     own->rotate(result.inputs[0], {cosines, -sines});

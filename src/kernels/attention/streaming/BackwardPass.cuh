@@ -21,9 +21,9 @@ struct Job {
 
 /// Eight features of a head in a row of the attention output, or of its gradient.
 template <class Short, int HeadSize>
-__device__ ChunkValues output_chunk(const Bf16* output, const BlockShape& shape, int sequence, int row,
-                                    int head, int chunk) {
-  const Bf16* const from = rows_of_heads<HeadSize>(output, shape).at(sequence, row, head) + 8 * chunk;
+__device__ ChunkValues output_chunk(const Bf16* output, const MultiheadAttention& attention, int sequence,
+                                    int row, int head, int chunk) {
+  const Bf16* const from = output_rows<HeadSize>(output, attention).at(sequence, row, head) + 8 * chunk;
   return ChunkValues::of<Short>(__ldg(reinterpret_cast<const uint4*>(from)));
 }
 

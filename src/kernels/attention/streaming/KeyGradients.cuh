@@ -84,7 +84,8 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
       const int place = thread % kPassingRows, row = first + place;
       float* const to = thread < kPassingRows ? lse(block) : minus_deltas(block);
       const float* const from = thread < kPassingRows ? job_.lse : gradients_.minus_deltas;
-      start_copy_or_clear(to + place, from + int64_t{own_.number} * rows + row, row >= 0 && row < rows);
+      start_copy_or_clear(to + place, from + int64_t{own_.number} * job_.around.rows + row,
+                          row >= 0 && row < rows);
     }
     if constexpr (Dropout) start_copy_words(words(block), job_, own_, first, own_.first);
   }

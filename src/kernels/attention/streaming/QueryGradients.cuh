@@ -85,13 +85,13 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
       const int row = first_row_ + kWarpTile * warp_ + i + lane / kChunks;
       const bool exists = row >= 0 && row < rows;
       const auto chunk = [&](const Bf16* output) {
-        return output_chunk<Short, HeadSize>(output, job_.shape, own_.sequence, exists ? row : 0, own_.head,
+        return output_chunk<Short, HeadSize>(output, job_, own_.sequence, exists ? row : 0, own_.head,
                                              lane % kChunks);
       };
       const float product = chunk(job_.attention_output).product_with(chunk(gradients_.attention_output));
       const float sum = head_sum<HeadSize>(product), minus_delta = exists ? -sum / job_.scale : 0.0f;
       if (exists && lane % kChunks == 0)
-        gradients_.minus_deltas[int64_t{own_.number} * rows + row] = minus_delta;
+        gradients_.minus_deltas[int64_t{own_.number} * job_.around.rows + row] = minus_delta;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int own = 8 * half + lane_place(lane_).row;
@@ -107,7 +107,7 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
     for (int half = 0; half < 2; ++half) {
       const int row = first_row_ + place_of(half);
       const bool exists = row >= 0 && row < job_.shape.rows;
-      const int64_t place = int64_t{own_.number} * job_.shape.rows + row;
+      const int64_t place = int64_t{own_.number} * job_.around.rows + row;
       start_[half] = Base::kShift - (exists ? job_.lse[place] : 0.0f);
       if constexpr (Alibi) start_[half] -= slope_ * (own_.first + place_of(half));
     }

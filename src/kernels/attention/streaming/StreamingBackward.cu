@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads) streaming_longest_values_kernel(cons
   const MultiheadAttention& attention = job.attention;
   const int heads = attention.shape.heads;
   const float longest = longest_row<__half, HeadSize>(attention.values, blockIdx.x / heads,
-                                                      blockIdx.x % heads, attention.shape.tokens);
+                                                      blockIdx.x % heads, attention.around.values);
   if (threadIdx.x != 0) return;
   job.gradients.longest_rows[blockIdx.x] = 0.0f;
   job.gradients.longest_rows[attention.shape.sequences * heads + blockIdx.x] = longest;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kLengthRows; i += kAtOnce) {
     const ChunkValues gradient =
-        output_chunk<__half, HeadSize>(job.gradients.attention_output, shape, sequence,
+        output_chunk<__half, HeadSize>(job.gradients.attention_output, job.attention, sequence,
                                        min(first + i, shape.rows - 1), head, threadIdx.x % kChunks);
     const float square = warp_max(head_sum<HeadSize>(gradient.product_with(gradient)));
     if (threadIdx.x % kWarp == 0) raise_to(job.gradients.longest_rows + number, std::sqrt(square));
@@ -159,13 +159,14 @@ void launch(const MultiheadAttention& attention, const MultiheadAttentionGradien
             cudaStream_t stream) {
   const BlockShape& shape = attention.shape;
   const int first_query = shape.tokens - shape.rows - gradients.rows_before;
+  const MultiheadAttention own = with_rows_around(attention);
   const Job job = {
-      attention,
+      own,
       gradients,
       BlockOrder::of(shape, first_query),
       BlockOrder::of(shape, 0),
       map_of<HeadSize>(attention.queries, shape, shape.rows),
-      map_of<HeadSize>(rows_of_heads<HeadSize>(gradients.attention_output, shape), shape, shape.rows),
+      map_of<HeadSize>(output_rows<HeadSize>(gradients.attention_output, own), shape, shape.rows),
       map_of<HeadSize>(attention.keys, shape, shape.tokens),
       map_of<HeadSize>(attention.values, shape, shape.tokens)};
   if constexpr (std::is_same_v<Short, __half>) find_longest_rows<HeadSize>(job, stream);

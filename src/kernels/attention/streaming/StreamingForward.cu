@@ -326,14 +326,14 @@ class StreamingQueries {
 
   __device__ void store() const {
     const LanePlace place = lane_place(lane_);
-    const HeadMatrix<Bf16> to = rows_of_heads<HeadSize>(job_.attention_output, job_.shape);
+    const HeadMatrix<Bf16> to = output_rows<HeadSize>(job_.attention_output, job_);
     const int row = row_of(job_.shape, own_.first + kWarpTile * warp_);
     float share[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int own = row + place.row + 8 * half;
       if (place.column == 0 && own >= 0 && own < job_.shape.rows) {
-        job_.lse[int64_t{own_.number} * job_.shape.rows + own] =
+        job_.lse[int64_t{own_.number} * job_.around.rows + own] =
             __log2f(total(half)) - start_[half] - (Alibi ? slope_ * place_of(half) : 0.0f);
       }
       share[half] = __fdividef(Dropout ? job_.scale : 1.0f, total(half));
@@ -397,7 +397,7 @@ void launch(const Job& job, cudaStream_t stream) {
 template <class Short, int HeadSize>
 void launch(const MultiheadAttention& attention, cudaStream_t stream) {
   const BlockShape& shape = attention.shape;
-  const Job job = {attention, BlockOrder::of(shape, shape.tokens - shape.rows),
+  const Job job = {with_rows_around(attention), BlockOrder::of(shape, shape.tokens - shape.rows),
                    map_of<HeadSize>(attention.queries, shape, shape.rows),
                    map_of<HeadSize>(attention.keys, shape, shape.tokens),
                    map_of<HeadSize>(attention.values, shape, shape.tokens)};

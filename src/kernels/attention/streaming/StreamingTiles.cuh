@@ -95,6 +95,20 @@ struct BlockOrder {
   }
 };
 
+/// The same call, knowing what its arrays have of a sequence: where that is not said, its own rows.
+inline MultiheadAttention with_rows_around(const MultiheadAttention& attention) {
+  const BlockShape& shape = attention.shape;
+  MultiheadAttention own = attention;
+  if (own.around.rows == 0) own.around = {shape.rows, shape.attention_rows().row_words(), shape.tokens};
+  return own;
+}
+/// The layout of the attention output and of its gradient.
+template <int HeadSize, class Value>
+__host__ __device__ HeadMatrix<Value> output_rows(Value* data, const MultiheadAttention& attention) {
+  const int width = attention.shape.width;
+  return {data, int64_t{attention.around.rows} * width, width, HeadSize};
+}
+
 /// The row in arrays over the last `rows` tokens of the query of `token`.
 __device__ inline int row_of(const BlockShape& shape, int token) {
   return token - (shape.tokens - shape.rows);
@@ -182,7 +196,7 @@ __device__ inline void start_copy_words(uint32_t* to, const MultiheadAttention& 
   const int row = min(max(first_row + thread % kOwnRows, 0), job.shape.rows - 1);
   const int word = min((first_key >> 5) + thread / kOwnRows, own.last_word);
   start_copy_word(to + thread,
-                  job.keep + (int64_t{own.number} * (own.last_word + 1) + word) * job.shape.rows + row);
+                  job.keep + (int64_t{own.number} * job.around.words + word) * job.around.rows + row);
 }
 
 template <bool Value>

@@ -50,6 +50,11 @@ TEST_P(Products, AreTheReference) {
   expect_close(kernels::sum_with_product(sum, x, weight, bias),
                sum_before + at::linear(exact(x), exact(weight), exact(bias)));
   EXPECT_TRUE(at::equal(exact(sum), sum_before));
+  const at::Tensor in_place = sum.clone();
+  kernels::add_product(in_place, x, weight, bias);
+  expect_close(in_place, sum_before + at::linear(exact(x), exact(weight), exact(bias)), /*roundings=*/2);
+  kernels::add_product(in_place, x, weight);
+  expect_close(in_place, sum_before + at::linear(exact(x), exact(2 * weight), exact(bias)), /*roundings=*/2);
   const at::Tensor of_x = at::matmul(exact(d_y), exact(weight));
   expect_close(kernels::input_gradient(d_y, weight), of_x);
   const at::Tensor d_x = random({2, rows / 2, in}), before = exact(d_x);

@@ -266,6 +266,14 @@ at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at
   return at::addmm(bias.defined() ? c + bias : c, rows, weight.t()).view(sum.sizes());
 }
 
+void add_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                 Autotuning autotuning) {
+  const at::Tensor rows = matrix(x), sums = sum.view({-1, sum.size(-1)});
+  if (multiplied(rows, weight, /*transposed=*/true, bias, sums, sums, autotuning)) return;
+  if (bias.defined()) sums.add_(bias);
+  sums.addmm_(rows, weight.t());
+}
+
 at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight) {
   const at::Tensor rows = matrix(d_y), d_x = at::empty({rows.size(0), weight.size(1)}, rows.options());
   if (multiplied(rows, weight, /*transposed=*/false, {}, /*c=*/{}, d_x)) return with_width(d_y, d_x);

@@ -33,6 +33,10 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias = {}, Autotuning autotuning = Autotuning::kAllowed);
 
+/// Adds x Wᵀ + b to `sum` (…, out), which is dense and which nothing else uses; b (out) or undefined.
+void add_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight,
+                 const at::Tensor& bias = {}, Autotuning autotuning = Autotuning::kAllowed);
+
 /// The gradient of x, d_y W: (…, out) -> (…, in).
 at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight);
 

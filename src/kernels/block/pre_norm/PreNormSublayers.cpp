@@ -82,11 +82,19 @@ class PreNormMlp {
   /// Which elements of GELU's output are kept, all unless said.
   void drop_output(KeptElements kept) { kept_ = std::move(kept); }
 
+  bool drops() const { return kept_.bits.defined(); }
+
   /// After multiply(). `p`: its parameters.
   at::Tensor added(const at::Tensor& sum, at::TensorList p, Autotuning autotuning) const {
     if (!pieces_.gelu) return sum_with_product(sum, inner_, p[kW3], {}, autotuning);
     if (!drops()) return sum_with_product(sum, gelu_.y(), p[kDown], p[kDownBias], autotuning);
     return dropped_sum(sum, product(gelu_.y(), p[kDown], {}, autotuning), p[kDownBias], kept_);
+  }
+
+  /// The same without dropout in the place of `sum`, which nobody else may read.
+  void add_to(const at::Tensor& sum, at::TensorList p, Autotuning autotuning) const {
+    if (!pieces_.gelu) return add_product(sum, inner_, p[kW3], {}, autotuning);
+    add_product(sum, gelu_.y(), p[kDown], p[kDownBias], autotuning);
   }
 
   /// The first part of it, which the backward pass needs, too.
@@ -139,8 +147,6 @@ class PreNormMlp {
   enum OfSwiglu : size_t { kW1, kW2, kW3 };
   static constexpr size_t kGates = 2;  ///< W1 and W2, whose products are the factors
 
-  bool drops() const { return kept_.bits.defined(); }
-
   /// W1 and W2 (inner, width) as one matrix (2 inner, width). It is a view where W2 follows W1 in memory, as
   /// in a model.
   static at::Tensor gates_of(at::TensorList parameters) {
@@ -191,7 +197,11 @@ class AfterAttention {
       mlp_.free_for_backward();
       normed_.y.reset();
     }
-    if (call.pass.run == PartRun::kForValues) y = mlp_.added(normed_.x, mlp_parameters, autotuning);
+    if (!call.pass.trains && !mlp_.drops()) {
+      mlp_.add_to(y, mlp_parameters, autotuning);
+    } else if (call.pass.run == PartRun::kForValues) {
+      y = mlp_.added(normed_.x, mlp_parameters, autotuning);
+    }
     multiplies_again_ = call.pass.recomputes_mlp;
     if (multiplies_again_) mlp_.free_product();
     if (pieces_.layer_norm) normed_.y.reset();

@@ -187,6 +187,7 @@ TEST(MemoryEstimate, ActivationsAreThoseThatWereMeasured) {
       {"guide", {"train_batch_size=2048", "model=GPT2", "transformer_block=gpt2"}, 9.990},
       {"guide", {}, 0.377},
       {"large", {}, 9.103},
+      {"large", {"loss_positions=all"}, 18.65},
       {"large", {"train_batch_size=128"}, 36.207},
       {"large", {"train_batch_size=64", "mixed_precision=fp16"}, 20.359},
       {"large", {"train_batch_size=16", "mixed_precision=no"}, 10.496, 6},

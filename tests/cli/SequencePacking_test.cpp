@@ -100,14 +100,14 @@ TEST_F(SequencePacking, TheLossFallsAndIsThatOfAnyNumberOfRanks) {
 
 TEST_F(SequencePacking, WithDropoutRanksShardingAndRecomputationChangeRoundingAlone) {
   const std::string start =
-      "short.yaml --set tf_dropout=0.1 --set tf_attn_dropout=0.1 --set num_warmup_steps=0 "
+      "short.yaml --set tf_dropout=0.3 --set tf_attn_dropout=0.3 --set num_warmup_steps=0 "
       "--set train_timesteps=8 --set eval_interval=0 --set run_name=";
   const Finished one = run_->adtrain(start + "dropping");
   ASSERT_EQ(one.exit_code, 0) << one.output;
   const std::vector<double> expected = losses("dropping");
   ASSERT_EQ(expected.size(), 8U);
   ASSERT_EQ(run_->adtrain(start + "keeping --set tf_dropout=0 --set tf_attn_dropout=0").exit_code, 0);
-  EXPECT_GT(std::abs(losses("keeping").front() - expected.front()), 1e-3);
+  EXPECT_GT(std::abs(losses("keeping").back() - expected.back()), 1e-3);
 
   const auto expect_equal = [&](const std::string& name, const Finished& run) {
     SCOPED_TRACE(name);

@@ -80,6 +80,32 @@ std::vector<const char*> closed_own_options(int argc, const char* const* argv) {
   return arguments;
 }
 
+std::vector<std::string> long_options(const cxxopts::Options& options) {
+  std::vector<std::string> names;
+  for (const std::string& group : options.groups()) {
+    for (const cxxopts::HelpOptionDetails& option : options.group_help(group).options) {
+      for (const std::string& name : option.l) names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
+/// `why`: the library's own words, which know no names.
+ConfigError wrong_options(const Command& command, const cxxopts::Options& options,
+                          const std::vector<const char*>& words, const std::string& why) {
+  const std::vector<std::string> known = long_options(options);
+  for (const std::string_view word : words) {
+    const std::string name(word.substr(0, word.find('=')));
+    if (name == "--") break;
+    if (!name.starts_with("--") || std::ranges::find(known, name) != known.end()) continue;
+    const std::string nearest = nearest_name(name, known);
+    return ConfigError(fmt::format(
+        "found the option {}, which adtrain {} does not have{}; see adtrain {} --help", abridged(name),
+        command.name, nearest.empty() ? "" : fmt::format(": did you mean {}?", nearest), command.name));
+  }
+  return ConfigError(fmt::format("{}; see adtrain {} --help", why, command.name));
+}
+
 ExitCode run_command(const Command& command, int argc, const char* const* argv) {
   cxxopts::Options options("adtrain " + command.name, command.summary);
   options.custom_help(command.passes_on ? "[options] " + command.target : "[options]")
@@ -97,13 +123,13 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
                               : std::shared_ptr<cxxopts::Value>(cxxopts::value<std::string>()));
     options.parse_positional({"target"});
   }
+  const std::vector<const char*> words =
+      command.passes_on ? closed_own_options(argc, argv) : std::vector<const char*>(argv, argv + argc);
   cxxopts::ParseResult arguments;
   try {
-    const std::vector<const char*> words =
-        command.passes_on ? closed_own_options(argc, argv) : std::vector<const char*>(argv, argv + argc);
     arguments = options.parse(static_cast<int>(words.size()), words.data());
   } catch (const cxxopts::exceptions::exception& error) {
-    throw ConfigError(fmt::format("{}; see adtrain {} --help", error.what(), command.name));
+    throw wrong_options(command, options, words, error.what());
   }
   if (arguments.count("help") > 0) {
     print_answer(fmt::format("{}\n{}", options.help({""}), command.examples));

@@ -9,6 +9,7 @@ TEST(Text, NearestNameFindsSlipsAndRefusesStrangers) {
   const std::vector<std::string> keys = {"tf_n_embd", "tf_n_head", "n_transit", "lr"};
   EXPECT_EQ(nearest_name("tf_n_emdb", keys), "tf_n_embd");
   EXPECT_EQ(nearest_name("N_transit", keys), "n_transit");
+  EXPECT_EQ(nearest_name("trian", {"test", "train"}), "train");
   EXPECT_EQ(nearest_name("completely_else", keys), "");
 }
 

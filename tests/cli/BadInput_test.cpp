@@ -80,7 +80,14 @@ TEST(BadInput, ACheckpointWhoseCursorNoRunReachesIsRefused) {
 TEST(BadInput, AMisspeltCommandOrOptionIsAnswered) {
   const SmallRun small;
   expect_error(small.adtrain("evalaute runs/small"), 2, HasSubstr("did you mean 'evaluate'"));
-  expect_error(small.adtrain("small.yaml --resum"), 2, HasSubstr("--help"));
+  expect_error(small.adtrain("small.yaml --resum"), 2,
+               AllOf(HasSubstr("found the option --resum, which adtrain train does not have"),
+                     HasSubstr("did you mean --resume?"), HasSubstr("--help")));
+  expect_error(small.adtrain("score --max-sampels=3"), 2,
+               AllOf(HasSubstr("--max-sampels"), HasSubstr("--help")));
+  expect_error(small.adtrain("small.yaml --set"), 2, HasSubstr("--help"));
+  expect_error(small.adtrain("small.yaml --resume --overwrite"), 2,
+               AllOf(HasSubstr("--resume and --overwrite"), HasSubstr("give one")));
   expect_error(small.adtrain("small.yaml --set n_transit"), 2, HasSubstr("key=value"));
 }
 

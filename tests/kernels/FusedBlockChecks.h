@@ -19,14 +19,17 @@
 /// reads from the forward pass, as the sums of its weights must go with the rounded scores.
 namespace adtrain::testing {
 
-/// bf16 keeps 8 bits; errors of a chain of roundings stay below these shares of the norm.
-constexpr double kStatisticsTolerance = 4e-3;
-inline double value_tolerance(const FusedBlockCase& tried) {
+/// bf16 keeps 8 bits. Errors of a chain of roundings have stayed below two thirds of these shares of the
+/// norm, in all random input that was tried. Where scores are steep, a rounded query moves one of hundreds by
+/// ones, and the weights with it.
+inline double statistics_tolerance(const FusedBlockCase& tried) {
   return tried.steep() ? 1.5e-2 : 6e-3;
 }
-/// A rounded query moves a score of hundreds by ones, and the weights with it.
+inline double value_tolerance(const FusedBlockCase& tried) {
+  return tried.steep() ? 4e-2 : 8e-3;
+}
 inline double gradient_tolerance(const FusedBlockCase& tried) {
-  return tried.steep() ? 5e-2 : 1e-2;
+  return tried.steep() ? 0.15 : 1.6e-2;
 }
 
 inline cudaStream_t stream_of(at::Device device) {
@@ -109,9 +112,9 @@ inline void expect_forward_is_the_reference(const FusedBlockCase& tried, at::Dev
   EXPECT_LT(data.without_padding(rows_first(data.lse - reference.lse)).abs().max().item<double>(),
             tried.steep() ? 1.0 : 0.1);
   EXPECT_LT(error(data.normed1, reference.normed1), value_tolerance(tried));
-  EXPECT_LT(error(data.inverse1, reference.inverse1), kStatisticsTolerance);
+  EXPECT_LT(error(data.inverse1, reference.inverse1), statistics_tolerance(tried));
   EXPECT_LT(error(data.normed2, reference.normed2), value_tolerance(tried));
-  EXPECT_LT(error(data.inverse2, reference.inverse2), kStatisticsTolerance);
+  EXPECT_LT(error(data.inverse2, reference.inverse2), statistics_tolerance(tried));
   EXPECT_LT(error(y, reference.y), value_tolerance(tried));
   for (const at::Tensor& all : {data.normed1, data.inverse1, data.normed2, data.inverse2, y}) {
     EXPECT_TRUE(all.isfinite().all().item<bool>()) << "padding must be finite";

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <numeric>
-#include <utility>
 
 #include <fmt/format.h>
 

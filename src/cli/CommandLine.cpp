@@ -80,28 +80,27 @@ std::vector<const char*> closed_own_options(int argc, const char* const* argv) {
   return arguments;
 }
 
+/// Those that --help shows, without dashes.
 std::vector<std::string> long_options(const cxxopts::Options& options) {
   std::vector<std::string> names;
-  for (const std::string& group : options.groups()) {
-    for (const cxxopts::HelpOptionDetails& option : options.group_help(group).options) {
-      for (const std::string& name : option.l) names.push_back("--" + name);
-    }
-  }
+  for (const cxxopts::HelpOptionDetails& option : options.group_help("").options)
+    names.insert(names.end(), option.l.begin(), option.l.end());
   return names;
 }
 
-/// `why`: the library's own words, which know no names.
+/// `why`: the library's own words, which suggest no names.
 ConfigError wrong_options(const Command& command, const cxxopts::Options& options,
                           const std::vector<const char*>& words, const std::string& why) {
   const std::vector<std::string> known = long_options(options);
   for (const std::string_view word : words) {
-    const std::string name(word.substr(0, word.find('=')));
-    if (name == "--") break;
-    if (!name.starts_with("--") || std::ranges::find(known, name) != known.end()) continue;
+    if (word == "--") break;
+    if (!word.starts_with("--")) continue;
+    const std::string name(word.substr(2, word.find('=') - 2));
+    if (std::ranges::find(known, name) != known.end()) continue;
     const std::string nearest = nearest_name(name, known);
     return ConfigError(fmt::format(
-        "found the option {}, which adtrain {} does not have{}; see adtrain {} --help", abridged(name),
-        command.name, nearest.empty() ? "" : fmt::format(": did you mean {}?", nearest), command.name));
+        "found the option --{}, which adtrain {} does not have{}; see adtrain {} --help", abridged(name),
+        command.name, nearest.empty() ? "" : fmt::format(": did you mean --{}?", nearest), command.name));
   }
   return ConfigError(fmt::format("{}; see adtrain {} --help", why, command.name));
 }

@@ -52,9 +52,6 @@ Command train_command() {
     request.resume = arguments.count("resume") > 0;
     request.json = arguments.count("json") > 0;
     request.overwrite = arguments.count("overwrite") > 0;
-    if (request.resume && request.overwrite)
-      throw ConfigError(
-          "found --resume and --overwrite; the one continues the run that the other deletes: give one");
     if (arguments.count("allow-changes") > 0) {
       request.allowed_changes = by_commas(arguments["allow-changes"].as<std::vector<std::string>>());
     }

@@ -83,11 +83,10 @@ TEST(BadInput, AMisspeltCommandOrOptionIsAnswered) {
   expect_error(small.adtrain("small.yaml --resum"), 2,
                AllOf(HasSubstr("found the option --resum, which adtrain train does not have"),
                      HasSubstr("did you mean --resume?"), HasSubstr("--help")));
-  expect_error(small.adtrain("score --max-sampels=3"), 2,
-               AllOf(HasSubstr("--max-sampels"), HasSubstr("--help")));
+  expect_error(
+      small.adtrain("score --max-sampels=3"), 2,
+      AllOf(HasSubstr("--max-sampels"), HasSubstr("--help"), testing::Not(HasSubstr("did you mean"))));
   expect_error(small.adtrain("small.yaml --set"), 2, HasSubstr("--help"));
-  expect_error(small.adtrain("small.yaml --resume --overwrite"), 2,
-               AllOf(HasSubstr("--resume and --overwrite"), HasSubstr("give one")));
   expect_error(small.adtrain("small.yaml --set n_transit"), 2, HasSubstr("key=value"));
 }
 

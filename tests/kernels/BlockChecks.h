@@ -52,6 +52,13 @@ class BlockCheck {
     for (size_t k = 0; k < exact.size(); ++k) {
       EXPECT_LT(error_of(of_found[k], right[k]), tolerance()) << (k == 0 ? "x" : "parameter ") << k;
     }
+
+    const at::NoGradGuard no_gradients;  // a pass without may compute in place
+    kernels::BlockPass of_values = pass;
+    of_values.trains = false;
+    const at::Tensor before = x_.clone();
+    EXPECT_LT(error_of(found(x_, of_values), expected), tolerance() / 2.5);
+    EXPECT_TRUE(at::equal(x_, before));
   }
 
   /// Between the output of a block by sublayers and its input there is one node of autograd.

@@ -233,7 +233,7 @@ inline void expect_rms_norm_is_the_reference(const RmsNormCase& tried, at::Devic
 }
 
 inline void expect_swiglu_is_the_reference(int64_t rows, int width, at::Device device) {
-  constexpr double kValueTolerance = 6e-3, kGradientTolerance = 1e-2;
+  constexpr double kValueTolerance = 6e-3;
   const auto random = [&](at::IntArrayRef sizes, double deviation) {
     return at::randn(sizes, at::device(device)).mul_(deviation).to(at::kBFloat16);
   };

@@ -169,9 +169,9 @@ TEST(MemoryEstimate, SeventyBillionParametersTakeNoMemoryToEstimate) {
   EXPECT_GT(estimate.split(1).total(), 18 * estimate.parameter_count()) << "18 bytes a parameter";
 }
 
-/// Activations in GB as H200s had them on 2026-11-23, of the large model in 16 bits on 2026-11-28, of GPT-2
-/// and large pre-norm blocks on 2026-11-29 (docs/benchmarks.md, "Memory by parts"). Plain operators with
-/// dropout at first stored a byte for each element that they may drop.
+/// Activations in GB as H200s had them on 2026-11-23, of the large model in 16 bits on 2026-11-28, of GPT-2,
+/// large pre-norm blocks and the large model at all positions on 2026-11-29 (docs/benchmarks.md, "Memory by
+/// parts"). Plain operators with dropout at first stored a byte for each element that they may drop.
 TEST(MemoryEstimate, ActivationsAreThoseThatWereMeasured) {
   struct Measured {
     const char* file;

@@ -136,6 +136,11 @@ TEST(Resume, ARunIsNotOverwrittenUnasked) {
   const Finished anew = small.adtrain("small.yaml --overwrite --stop-after 10");
   EXPECT_EQ(anew.exit_code, 75) << anew.output;
   EXPECT_FALSE(std::filesystem::exists(small.run() / "checkpoints" / "step-20"));
+
+  // As a job that began anew and is requeued has it.
+  const Finished both = small.adtrain("small.yaml --overwrite --resume");
+  EXPECT_EQ(both.exit_code, 0) << both.output;
+  EXPECT_THAT(both.output, HasSubstr("resuming after step 10"));
 }
 
 TEST(Resume, WithoutACheckpointSaysWhereItLooked) {

@@ -72,8 +72,10 @@ struct ChunkValues {
                             unpacked<Short>(pairs.w)};
     return {{twos[0].x, twos[0].y, twos[1].x, twos[1].y, twos[2].x, twos[2].y, twos[3].x, twos[3].y}};
   }
+  template <class Short = __nv_bfloat16>
   __device__ uint4 rounded() const {
-    return {packed(at[0], at[1]), packed(at[2], at[3]), packed(at[4], at[5]), packed(at[6], at[7])};
+    return {packed<Short>(at[0], at[1]), packed<Short>(at[2], at[3]), packed<Short>(at[4], at[5]),
+            packed<Short>(at[6], at[7])};
   }
 
   __device__ float product_with(const ChunkValues& other) const {

@@ -118,9 +118,7 @@ __device__ ChunkValues loaded(const Bf16* from) {
 }
 template <class Short>
 __device__ void put(Bf16* to, const ChunkValues& values) {
-  const float* const at = values.at;
-  *reinterpret_cast<uint4*>(to) = {packed<Short>(at[0], at[1]), packed<Short>(at[2], at[3]),
-                                   packed<Short>(at[4], at[5]), packed<Short>(at[6], at[7])};
+  *reinterpret_cast<uint4*>(to) = values.template rounded<Short>();
 }
 __device__ void clear(Bf16* to) {
   *reinterpret_cast<uint4*>(to) = {0, 0, 0, 0};

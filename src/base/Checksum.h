@@ -7,10 +7,15 @@
 
 namespace adtrain {
 
-/// CRC-32 as zlib's and Python's zlib.crc32 compute it. Thread-safe.
+/// CRC-32 as zlib's and Python's zlib.crc32 compute it, of many bytes by several threads. Thread-safe.
 uint32_t checksum_of(const void* bytes, size_t size);
 
-/// The same as eight hexadecimal digits.
+/// Of two pieces, one behind the other, from the checksum of each and the size of the second.
+uint32_t joined_checksum(uint32_t first, uint32_t second, size_t second_size);
+
+/// A checksum as eight hexadecimal digits.
+std::string checksum_text(uint32_t checksum);
+/// The same of bytes.
 std::string checksum_text(const void* bytes, size_t size);
 inline std::string checksum_text(std::string_view bytes) {
   return checksum_text(bytes.data(), bytes.size());

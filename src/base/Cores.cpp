@@ -69,4 +69,8 @@ int64_t usable_cores() {
   return std::min(bound_to, cpu_quota().value_or(bound_to));
 }
 
+size_t threads_for_files() {
+  return static_cast<size_t>(std::min<int64_t>(usable_cores(), 8));
+}
+
 }  // namespace adtrain

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/Fault.h"
@@ -20,59 +21,90 @@ namespace fs = std::filesystem;
                              std::error_code(errno, std::generic_category()));
 }
 
-/// A POSIX file descriptor that its destructor closes.
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags, const char* action) : fd_(::open(path.c_str(), flags, 0644)) {
-    if (fd_ < 0) fail(action, path);
-  }
-  ~Descriptor() { ::close(fd_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+int opened(const fs::path& path, int flags, const char* action) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+  if (fd < 0) fail(action, path);
+  return fd;
+}
 
 }  // namespace
 
-std::string read_file(const fs::path& path) {
+FileReader::FileReader(const fs::path& path) : path_(path) {
   const fs::file_status status = fs::status(path);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     errno = fs::is_directory(status) ? EISDIR : EINVAL;
     fail("read", path);
   }
-  const Descriptor file(path, O_RDONLY | O_CLOEXEC, "read");
-  std::string content;
-  char block[1 << 16];
+  fd_ = opened(path, O_RDONLY, "read");
+  struct stat found {};
+  if (::fstat(fd_, &found) == 0) size_ = static_cast<size_t>(found.st_size);
+}
+
+FileReader::~FileReader() {
+  ::close(fd_);
+}
+
+size_t FileReader::read_some(size_t first, char* bytes, size_t size) const {
   while (true) {
-    const ssize_t got = ::read(file.get(), block, sizeof block);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("read", path);
-    if (got == 0) return content;
-    content.append(block, static_cast<size_t>(got));
+    const ssize_t got = ::pread(fd_, bytes, size, static_cast<off_t>(first));
+    if (got >= 0) return static_cast<size_t>(got);
+    if (errno != EINTR) fail("read", path_);
   }
 }
 
-void write_file(const fs::path& path, std::string_view bytes) {
-  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, "create");
+void FileReader::read(size_t first, char* bytes, size_t size) const {
+  for (size_t got = 0; got < size;) {
+    const size_t some = read_some(first + got, bytes + got, size - got);
+    if (some == 0) {
+      errno = EIO;  // it was cut off since it was opened
+      fail("read", path_);
+    }
+    got += some;
+  }
+}
+
+FileWriter::FileWriter(const fs::path& path)
+    : path_(path), fd_(opened(path, O_WRONLY | O_CREAT | O_TRUNC, "create")) {}
+
+FileWriter::~FileWriter() {
+  ::close(fd_);
+}
+
+void FileWriter::append(std::string_view bytes) {
   const int fault = Fault::of_this_process().write_error();
   if (fault != 0)
     bytes = bytes.substr(0, bytes.size() / 2);  // simulates a disk that fills up in the middle of a file
   while (!bytes.empty()) {
-    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
     if (written < 0) {
       if (errno == EINTR) continue;
-      fail("write", path);
+      fail("write", path_);
     }
     bytes.remove_prefix(static_cast<size_t>(written));
   }
   if (fault != 0) {
     errno = fault;
-    fail("write", path);
+    fail("write", path_);
   }
-  if (::fsync(file.get()) != 0) fail("flush", path);
+}
+
+void FileWriter::flush() {
+  if (::fsync(fd_) != 0) fail("flush", path_);
+}
+
+std::string read_file(const fs::path& path) {
+  const FileReader file(path);
+  std::string content;
+  content.reserve(file.size());
+  char block[1 << 16];
+  while (const size_t got = file.read_some(content.size(), block, sizeof block)) content.append(block, got);
+  return content;
+}
+
+void write_file(const fs::path& path, std::string_view bytes) {
+  FileWriter file(path);
+  file.append(bytes);
+  file.flush();
 }
 
 fs::path temporary_beside(const fs::path& path) {
@@ -85,12 +117,18 @@ bool is_temporary(const fs::path& path) {
 }
 
 void write_file_atomically(const fs::path& path, std::string_view bytes) {
+  write_file_atomically(path, [bytes](FileWriter& file) { file.append(bytes); });
+}
+
+void write_file_atomically(const fs::path& path, const std::function<void(FileWriter&)>& write) {
   if (path.has_parent_path()) fs::create_directories(path.parent_path());
   const fs::path temporary = temporary_beside(path);
   try {
-    write_file(temporary, bytes);
+    FileWriter file(temporary);
+    write(file);
+    file.flush();
     rename_durably(temporary, path);
-  } catch (const fs::filesystem_error&) {
+  } catch (...) {
     std::error_code ignored;
     fs::remove(temporary, ignored);  // it would only occupy the space that is lacking
     throw;
@@ -103,8 +141,12 @@ void rename_durably(const fs::path& from, const fs::path& to) {
 }
 
 void flush_to_disk(const fs::path& path) {
-  const Descriptor file(path, O_RDONLY | O_CLOEXEC, "open");
-  if (::fsync(file.get()) != 0) fail("flush", path);
+  const int fd = opened(path, O_RDONLY, "open");
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  if (result != 0) fail("flush", path);
 }
 
 }  // namespace adtrain

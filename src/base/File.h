@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -12,8 +14,45 @@ namespace adtrain {
 /// Reads a regular file only: a pipe or a device could block or never end.
 std::string read_file(const std::filesystem::path& path);
 
-/// Writes `bytes` to a new file and flushes it to the disk. Not atomic: for files inside a folder that is
-/// renamed later.
+/// A regular file that is open for reading. Thread-safe.
+class FileReader {
+ public:
+  explicit FileReader(const std::filesystem::path& path);
+  ~FileReader();
+  FileReader(const FileReader&) = delete;
+  FileReader& operator=(const FileReader&) = delete;
+
+  /// Bytes that it had when it was opened.
+  size_t size() const { return size_; }
+  /// Reads up to `size` bytes from `first` on. Returns how many; none at the file's end.
+  size_t read_some(size_t first, char* bytes, size_t size) const;
+  /// Reads all of them. Throws also where the file ends before.
+  void read(size_t first, char* bytes, size_t size) const;
+
+ private:
+  std::filesystem::path path_;
+  int fd_;
+  size_t size_ = 0;
+};
+
+/// A new file, written from front to back. Not atomic: for files inside a folder that is renamed later.
+class FileWriter {
+ public:
+  explicit FileWriter(const std::filesystem::path& path);
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void append(std::string_view bytes);
+  /// To the disk. To be called at the end: without it a file may be lost where the host fails.
+  void flush();
+
+ private:
+  std::filesystem::path path_;
+  int fd_;
+};
+
+/// Writes `bytes` by a FileWriter and flushes them.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 
 /// `path` with an ending that nobody else uses: 16 random digits and ".tmp". Several processes may write the
@@ -26,6 +65,8 @@ bool is_temporary(const std::filesystem::path& path);
 /// temporary file beside it, flushes it, renames it and flushes the folder. Creates missing folders. Where
 /// that fails no temporary file is left.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
+/// The same with what `write` appends.
+void write_file_atomically(const std::filesystem::path& path, const std::function<void(FileWriter&)>& write);
 
 /// Renames a file or folder atomically and flushes the parent folder, so that the new name survives a crash.
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/Checksum.h"
 #include "base/Clock.h"
 #include "base/Error.h"
 #include "base/Fault.h"
@@ -142,7 +143,7 @@ void CheckpointStore::verify(int64_t step) const {
 
 void CheckpointStore::verify_files(const fs::path& checkpoint) {
   const Manifest manifest = Manifest::read(checkpoint);
-  for (const char* name : {kModelFile, kOptimizerFile}) manifest.read_verified(checkpoint, name);
+  for (const char* name : {kModelFile, kOptimizerFile}) manifest.verify(checkpoint, name);
 }
 
 std::optional<int64_t> CheckpointStore::newest_verified() const {
@@ -185,9 +186,16 @@ void CheckpointStore::write(const Snapshot& snapshot, const fs::path& folder) co
                                                        {"step", std::to_string(snapshot.step)}};
   for (const auto& [name, tensors] :
        {std::pair(kModelFile, &snapshot.model), std::pair(kOptimizerFile, &snapshot.optimizer)}) {
-    const std::string bytes = safetensors_bytes(*tensors, metadata);
-    write_file(folder / name, bytes);
-    manifest.add_file(name, bytes);
+    FileWriter file(folder / name);
+    Manifest::File& listed = manifest.files[name];
+    uint32_t checksum = checksum_of("", 0);
+    stream_safetensors(*tensors, metadata, [&](std::string_view bytes) {
+      file.append(bytes);
+      listed.bytes += bytes.size();
+      checksum = joined_checksum(checksum, checksum_of(bytes.data(), bytes.size()), bytes.size());
+    });
+    file.flush();
+    listed.crc32 = checksum_text(checksum);
   }
   fault.at_moment_of_saving(SaveMoment::kTensors);
   write_file(folder / Manifest::kFileName, manifest.text());

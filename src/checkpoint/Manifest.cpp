@@ -58,11 +58,18 @@ CheckpointError damaged(const std::filesystem::path& path, const std::string& wh
                   path.string(), abridged(what)));
 }
 
-}  // namespace
-
-void Manifest::add_file(const std::string& name, std::string_view bytes) {
-  files[name] = {bytes.size(), checksum_text(bytes)};
+CheckpointError incomplete(const std::filesystem::path& checkpoint,
+                           const std::filesystem::filesystem_error& error) {
+  return CheckpointError(fmt::format("{} is incomplete: {}", checkpoint.string(), error.what()));
 }
+
+void expect_checksum(const Manifest::File& listed, uint32_t found, const std::filesystem::path& path) {
+  if (checksum_text(found) == listed.crc32) return;
+  throw CheckpointError(fmt::format("{} has the checksum {}; the manifest says {}: its content is damaged",
+                                    path.string(), checksum_text(found), listed.crc32));
+}
+
+}  // namespace
 
 std::string Manifest::text() const {
   json text = {{"format_version", kFormatVersion}, {"step", step}, {"created", created}, {"state", state}};
@@ -117,30 +124,40 @@ Manifest Manifest::read(const std::filesystem::path& checkpoint) {
   }
 }
 
-std::string Manifest::read_verified(const std::filesystem::path& checkpoint, const std::string& name) const {
+const Manifest::File& Manifest::of_this_size(const std::filesystem::path& checkpoint,
+                                             const std::string& name) const {
   const std::filesystem::path path = checkpoint / name;
   const auto listed = files.find(name);
   if (listed == files.end()) {
     throw CheckpointError(fmt::format("the {} of {} lists no {}; it is no checkpoint of this program",
                                       kFileName, checkpoint.string(), name));
   }
-  // The size is compared before memory is allocated for the content.
-  std::string bytes;
+  if (const uint64_t size = std::filesystem::file_size(path); size != listed->second.bytes) {
+    throw CheckpointError(fmt::format("{} has {} bytes; the manifest says {}: it was truncated or replaced",
+                                      path.string(), size, listed->second.bytes));
+  }
+  return listed->second;
+}
+
+FileContent Manifest::read_verified(const std::filesystem::path& checkpoint, const std::string& name) const {
   try {
-    const uint64_t size = std::filesystem::file_size(path);
-    if (size != listed->second.bytes) {
-      throw CheckpointError(fmt::format("{} has {} bytes; the manifest says {}: it was truncated or replaced",
-                                        path.string(), size, listed->second.bytes));
-    }
-    bytes = read_file(path);
+    // The size is compared before memory is allocated for the content.
+    const File& listed = of_this_size(checkpoint, name);
+    FileContent content(checkpoint / name);
+    expect_checksum(listed, content.checksum(), checkpoint / name);
+    return content;
   } catch (const std::filesystem::filesystem_error& error) {
-    throw CheckpointError(fmt::format("{} is incomplete: {}", checkpoint.string(), error.what()));
+    throw incomplete(checkpoint, error);
   }
-  if (const std::string found = checksum_text(bytes); found != listed->second.crc32) {
-    throw CheckpointError(fmt::format("{} has the checksum {}; the manifest says {}: its content is damaged",
-                                      path.string(), found, listed->second.crc32));
+}
+
+void Manifest::verify(const std::filesystem::path& checkpoint, const std::string& name) const {
+  try {
+    const File& listed = of_this_size(checkpoint, name);
+    expect_checksum(listed, checksum_of_file(checkpoint / name), checkpoint / name);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw incomplete(checkpoint, error);
   }
-  return bytes;
 }
 
 }  // namespace adtrain

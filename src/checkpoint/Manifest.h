@@ -9,6 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/FileContent.h"
+
 namespace adtrain {
 
 /// What a checkpoint's folder must hold to be complete: manifest.json lists each file with its size and
@@ -31,7 +33,6 @@ struct Manifest {
   nlohmann::json state =
       nlohmann::json::object();  ///< the run's: world size, sample cursor, configuration, …
 
-  void add_file(const std::string& name, std::string_view bytes);
   std::string text() const;
 
   /// Throws CheckpointError where it is missing, malformed, damaged or of a later format.
@@ -43,9 +44,15 @@ struct Manifest {
   /// kLargestCount.
   static std::optional<int64_t> count_in(const nlohmann::json& object, const std::string& name);
 
-  /// The bytes of one of its files. Throws CheckpointError where the manifest does not list the file, or
-  /// where the file is missing or differs in size or content from the manifest.
-  std::string read_verified(const std::filesystem::path& checkpoint, const std::string& name) const;
+  /// What one of its files holds. Throws CheckpointError where the manifest does not list the file, or where
+  /// the file is missing or differs in size or content from the manifest.
+  FileContent read_verified(const std::filesystem::path& checkpoint, const std::string& name) const;
+  /// The same without memory for the whole file.
+  void verify(const std::filesystem::path& checkpoint, const std::string& name) const;
+
+ private:
+  /// What is listed of a file whose size is as listed.
+  const File& of_this_size(const std::filesystem::path& checkpoint, const std::string& name) const;
 };
 
 }  // namespace adtrain

@@ -41,22 +41,42 @@ const char* type_name(const NamedTensor& named) {
                   c10::toString(named.tensor.scalar_type())));
 }
 
+at::ScalarType type_of(const SafetensorsHeader::Entry& entry) {
+  return std::ranges::find(kTypes, std::string_view(entry.dtype),
+                           [](const TypeName& known) { return std::string_view(known.name); })
+      ->type;
+}
+
 at::Tensor copy_of(const SafetensorsHeader::Entry& entry, std::string_view data) {
-  const auto type = std::ranges::find(kTypes, std::string_view(entry.dtype),
-                                      [](const TypeName& known) { return std::string_view(known.name); });
-  at::Tensor tensor = at::empty(entry.shape, type->type);
+  at::Tensor tensor = at::empty(entry.shape, type_of(entry));
   if (entry.end > entry.begin) {
     std::memcpy(tensor.mutable_data_ptr(), data.data() + entry.begin, entry.end - entry.begin);
   }
   return tensor;
 }
 
-/// On the CPU and contiguous, in the order of the file.
+/// A tensor at the place of its data in a file's content.
+at::Tensor shared_part(const SafetensorsHeader::Entry& entry, std::string_view data,
+                       const std::shared_ptr<char[]>& memory) {
+  const auto first = static_cast<size_t>(data.data() - memory.get()) + entry.begin;
+  const size_t element = c10::elementSize(type_of(entry));
+  if (entry.end == entry.begin || first % element != 0) return copy_of(entry, data);
+  return at::from_blob(
+      memory.get() + first, entry.shape, [memory](void*) {}, at::TensorOptions(type_of(entry)));
+}
+
+template <class TensorOf>
+SafetensorsFile parsed(std::string_view bytes, const std::filesystem::path& path, const TensorOf& tensor_of) {
+  SafetensorsHeader header = SafetensorsHeader::parse(bytes, path);
+  SafetensorsFile file;
+  for (const SafetensorsHeader::Entry& entry : header.entries)
+    file.tensors.push_back({entry.name, tensor_of(entry, header.data)});
+  file.metadata = std::move(header.metadata);
+  return file;
+}
+
 std::vector<NamedTensor> in_file_order(std::span<const NamedTensor> tensors) {
-  std::vector<NamedTensor> ordered;
-  for (const NamedTensor& named : tensors) {
-    ordered.push_back({named.name, named.tensor.detach().to(at::kCPU).contiguous()});
-  }
+  std::vector<NamedTensor> ordered(tensors.begin(), tensors.end());
   std::ranges::sort(ordered, [](const NamedTensor& a, const NamedTensor& b) {
     const size_t size_a = a.tensor.element_size(), size_b = b.tensor.element_size();
     return std::tie(size_b, a.name) < std::tie(size_a, b.name);
@@ -64,11 +84,9 @@ std::vector<NamedTensor> in_file_order(std::span<const NamedTensor> tensors) {
   return ordered;
 }
 
-}  // namespace
-
-std::string safetensors_bytes(std::span<const NamedTensor> tensors,
-                              const std::map<std::string, std::string>& metadata) {
-  const std::vector<NamedTensor> ordered = in_file_order(tensors);
+/// The header of tensors in the order of the file, with its length before it.
+std::string header_bytes(std::span<const NamedTensor> ordered,
+                         const std::map<std::string, std::string>& metadata) {
   std::set<std::string> names;
   std::vector<std::string> entries;
   if (!metadata.empty())
@@ -87,15 +105,21 @@ std::string safetensors_bytes(std::span<const NamedTensor> tensors,
   }
   std::string header = fmt::format("{{{}}}", join(entries, ","));
   header.resize((header.size() + 7) / 8 * 8, ' ');
-
   const uint64_t length = header.size();
-  std::string bytes(reinterpret_cast<const char*>(&length), SafetensorsHeader::kLengthBytes);
-  bytes.reserve(SafetensorsHeader::kLengthBytes + length + position);
-  bytes += header;
+  return std::string(reinterpret_cast<const char*>(&length), SafetensorsHeader::kLengthBytes) + header;
+}
+
+}  // namespace
+
+void stream_safetensors(std::span<const NamedTensor> tensors,
+                        const std::map<std::string, std::string>& metadata,
+                        const std::function<void(std::string_view)>& sink) {
+  const std::vector<NamedTensor> ordered = in_file_order(tensors);
+  sink(header_bytes(ordered, metadata));
   for (const NamedTensor& named : ordered) {
-    bytes.append(static_cast<const char*>(named.tensor.const_data_ptr()), named.tensor.nbytes());
+    const at::Tensor on_cpu = named.tensor.detach().to(at::kCPU).contiguous();
+    sink({static_cast<const char*>(on_cpu.const_data_ptr()), on_cpu.nbytes()});
   }
-  return bytes;
 }
 
 std::optional<int64_t> SafetensorsFile::step() const {
@@ -109,28 +133,28 @@ std::optional<int64_t> SafetensorsFile::step() const {
 }
 
 SafetensorsFile parse_safetensors(std::string_view bytes, const std::filesystem::path& path) {
-  SafetensorsHeader header = SafetensorsHeader::parse(bytes, path);
-  SafetensorsFile file;
-  for (const SafetensorsHeader::Entry& entry : header.entries) {
-    file.tensors.push_back({entry.name, copy_of(entry, header.data)});
-  }
-  file.metadata = std::move(header.metadata);
-  return file;
+  return parsed(bytes, path, copy_of);
+}
+
+SafetensorsFile parse_safetensors(const FileContent& content, const std::filesystem::path& path) {
+  return parsed(content.bytes(), path, [&](const SafetensorsHeader::Entry& entry, std::string_view data) {
+    return shared_part(entry, data, content.memory());
+  });
 }
 
 SafetensorsFile read_safetensors(const std::filesystem::path& path) {
-  std::string bytes;
   try {
-    bytes = read_file(path);
+    return parse_safetensors(FileContent(path), path);
   } catch (const std::filesystem::filesystem_error& error) {
     throw CheckpointError(fmt::format("{}; expected a safetensors file there", error.what()));
   }
-  return parse_safetensors(bytes, path);
 }
 
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata) {
-  write_file_atomically(path, safetensors_bytes(tensors, metadata));
+  write_file_atomically(path, [&](FileWriter& file) {
+    stream_safetensors(tensors, metadata, [&](std::string_view bytes) { file.append(bytes); });
+  });
 }
 
 }  // namespace adtrain

@@ -44,6 +44,8 @@ at::Tensor action_targets(const Batch& batch, LossPositions positions) {
 
 std::unique_ptr<AlgorithmDistillation> created_by(ParameterFactory factory, const ModelOptions& options,
                                                   const ModelShape& shape) {
+  if (options.is_plugin() && shape.spaces.empty())
+    return std::make_unique<PluginAd>(options, shape, factory.seed());
   if (!shape.spaces.empty()) return AnySpaceAd::create(options, shape, std::move(factory));
   if (options.compressed()) return std::make_unique<CompressedAd>(options, shape, std::move(factory));
   if (options.composed()) return std::make_unique<ComposedAd>(options, shape, std::move(factory));
@@ -61,15 +63,17 @@ std::unique_ptr<AlgorithmDistillation> created_by(ParameterFactory factory, cons
 
 std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::create(const ModelOptions& options,
                                                                      const ModelShape& shape, uint64_t seed) {
-  if (options.is_plugin() && shape.spaces.empty()) return std::make_unique<PluginAd>(options, shape, seed);
   return created_by(ParameterFactory(seed), options, shape);
 }
 
 std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::without_values(const ModelOptions& options,
                                                                              const ModelShape& shape) {
-  if (options.is_plugin() && shape.spaces.empty())
-    return std::make_unique<PluginAd>(options, shape, /*seed=*/0);
   return created_by(ParameterFactory::without_values(), options, shape);
+}
+
+std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::to_be_loaded(const ModelOptions& options,
+                                                                           const ModelShape& shape) {
+  return created_by(ParameterFactory::to_be_loaded(), options, shape);
 }
 
 void AlgorithmDistillation::adopt(ParameterFactory& factory) {

@@ -13,7 +13,7 @@ namespace adtrain {
 template <class Draw>
 at::Tensor ParameterFactory::make(const std::string& name, at::IntArrayRef shape, Draw draw) {
   at::Tensor parameter = at::empty(shape, at::TensorOptions(device_).dtype(at::kFloat));
-  if (!parameter.is_meta()) {
+  if (draws_) {
     const uint64_t key = seed_of(seed_, made_.size());
     RandomStream one(key);
     draw(one);

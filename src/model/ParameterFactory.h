@@ -21,7 +21,11 @@ class ParameterFactory {
  public:
   explicit ParameterFactory(uint64_t seed) : seed_(seed) {}
   /// Makes parameters with shapes only, on libtorch's device "meta", which take no memory.
-  static ParameterFactory without_values() { return ParameterFactory(0, at::kMeta); }
+  static ParameterFactory without_values() { return ParameterFactory(0, at::kMeta, /*draws=*/false); }
+  /// Makes parameters whose memory is not written: all of them are to be loaded.
+  static ParameterFactory to_be_loaded() { return ParameterFactory(0, at::kCPU, /*draws=*/false); }
+
+  uint64_t seed() const { return seed_; }
 
   at::Tensor constant(const std::string& name, at::IntArrayRef shape, float value);
   /// Uniform in ±bound.
@@ -45,12 +49,14 @@ class ParameterFactory {
   QuantisedLinears take_linears() { return std::exchange(linears_, {}); }
 
  private:
-  ParameterFactory(uint64_t seed, at::Device device) : seed_(seed), device_(device) {}
+  ParameterFactory(uint64_t seed, at::Device device, bool draws)
+      : seed_(seed), device_(device), draws_(draws) {}
   template <class Draw>
   at::Tensor make(const std::string& name, at::IntArrayRef shape, Draw draw);
 
   uint64_t seed_;
   at::Device device_ = at::kCPU;
+  bool draws_ = true;  ///< values
   std::string prefix_;
   std::vector<NamedTensor> made_;
   QuantisedLinears linears_;

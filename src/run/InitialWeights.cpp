@@ -99,9 +99,9 @@ void InitialWeights::read_file_alone() {
         config_.place_of(kKey), named_, kExpected, path_.string()));
   }
   try {
-    const std::string bytes = read_file(path_);
-    SafetensorsFile file = parse_safetensors(bytes, path_);
-    crc32_ = checksum_text(bytes);
+    const FileContent content(path_);
+    SafetensorsFile file = parse_safetensors(content, path_);
+    crc32_ = checksum_text(content.checksum());
     step_ = file.step();
     tensors_ = CheckpointStore::without_wrapper(std::move(file.tensors));
   } catch (const fs::filesystem_error& error) {

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/Checksum.h"
 #include "base/Error.h"
 #include "base/File.h"
 #include "support/TemporaryFolder.h"
@@ -23,11 +24,24 @@ class ManifestFolder : public TemporaryFolder {
     manifest.step = 1234;
     manifest.created = 1.7e9;
     manifest.state = {{"world_size", 4}, {"seed", 18446744073709551615ULL}, {"rate", 0.1}, {"note", "ü"}};
-    manifest.add_file("data", "123456789");
+    manifest.files["data"] = {9, checksum_text("123456789")};
     write_file(path() / "data", "123456789");
     write_file(path() / Manifest::kFileName, manifest.text());
   }
   std::string fault() const {
+    try {
+      Manifest::read(path()).verify(path(), "data");
+      EXPECT_NO_THROW(Manifest::read(path()).read_verified(path(), "data"));
+      return "none";
+    } catch (const CheckpointError& error) {
+      EXPECT_EQ(fault_of_reading(), error.what());
+      return error.what();
+    }
+  }
+  Manifest manifest;
+
+ private:
+  std::string fault_of_reading() const {
     try {
       Manifest::read(path()).read_verified(path(), "data");
       return "none";
@@ -35,7 +49,6 @@ class ManifestFolder : public TemporaryFolder {
       return error.what();
     }
   }
-  Manifest manifest;
 };
 
 TEST(Manifest, ComesBackAsWritten) {
@@ -46,7 +59,7 @@ TEST(Manifest, ComesBackAsWritten) {
   EXPECT_EQ(read.state, folder.manifest.state);
   EXPECT_EQ(read.files.at("data").bytes, 9U);
   EXPECT_EQ(read.files.at("data").crc32, "cbf43926");  // the check value of CRC-32
-  EXPECT_EQ(read.read_verified(folder.path(), "data"), "123456789");
+  EXPECT_EQ(read.read_verified(folder.path(), "data").bytes(), "123456789");
 }
 
 TEST(Manifest, AStateThatJsonCannotHoldStillVerifies) {

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "base/Error.h"
-#include "checkpoint/Safetensors.h"
+#include "checkpoint/SafetensorsBytes.h"
 #include "kernels/quantised/Dequantise.h"
 #include "kernels/quantised/Quantise.h"
 #include "support/Process.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 
 #include "base/Error.h"
 #include "base/File.h"
+#include "checkpoint/SafetensorsBytes.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
@@ -95,6 +97,34 @@ TEST(Safetensors, WritesTheValuesOfViewsRowByRow) {
   const std::string bytes = safetensors_bytes(std::vector<NamedTensor>{{"view", matrix.t().narrow(0, 1, 3)}});
   const SafetensorsFile read = parse_safetensors(bytes, "view");
   EXPECT_TRUE(at::equal(read.tensors.at(0).tensor, matrix.t().narrow(0, 1, 3)));
+}
+
+TEST(Safetensors, TensorsShareTheMemoryOfAFileWhoseDataAreAligned) {
+  const TemporaryFolder folder;
+  const at::Tensor values = at::randn({5, 3}), bytes = at::randint(256, {3}, at::kByte);
+  const std::vector<NamedTensor> written = {{"values", values}, {"bytes", bytes}, {"none", at::ones({0})}};
+  write_safetensors(folder.path() / "aligned", written);
+  // Another writer need not pad the header.
+  std::string loose = safetensors_bytes(written);
+  loose.insert(8 + header_of(loose).size(), 1, ' ');
+  ++loose[0];
+  write_file(folder.path() / "unaligned", loose);
+  for (const bool aligned : {true, false}) {
+    std::optional<FileContent> content(folder.path() / (aligned ? "aligned" : "unaligned"));
+    const std::weak_ptr<char[]> memory = content->memory();
+    std::map<std::string, at::Tensor> read;
+    for (const NamedTensor& named : parse_safetensors(*content, "file").tensors)
+      read[named.name] = named.tensor;
+    content.reset();
+    EXPECT_TRUE(at::equal(read.at("values"), values));
+    EXPECT_TRUE(at::equal(read.at("bytes"), bytes));
+    EXPECT_EQ(read.at("none").numel(), 0);
+    EXPECT_FALSE(memory.expired());  // bytes are aligned everywhere
+    read.erase("bytes");
+    EXPECT_EQ(memory.expired(), !aligned);
+    read.clear();
+    EXPECT_TRUE(memory.expired());
+  }
 }
 
 TEST(Safetensors, RefusesToWriteWhatCannotBeReadBack) {

@@ -14,28 +14,33 @@ HeldOutLoss::HeldOutLoss(const BatchAssembler& windows, AlgorithmDistillation& m
                          Communicator& communicator, int64_t batch)
     : windows_(windows), model_(model), communicator_(communicator), batch_(batch) {}
 
-LossSums HeldOutLoss::sums_of(int64_t first, int64_t end) const {
+void HeldOutLoss::add(int64_t first, int64_t end, LossSums& sums) const {
+  if (first >= end) return;
   const at::NoGradGuard no_grad;
-  const at::Device device = model_.parameters().flat().device();
+  std::vector<int64_t> samples(static_cast<size_t>(end - first));
+  std::iota(samples.begin(), samples.end(), first);
   const LossPositions positions = windows_.packed() ? LossPositions::kAll : LossPositions::kLast;
-  LossSums sums(device);
-  std::vector<int64_t> samples;
-  for (; first < end; first += batch_) {
-    samples.resize(static_cast<size_t>(std::min(batch_, end - first)));
-    std::iota(samples.begin(), samples.end(), first);
-    sums.add(model_.loss(windows_.assemble(samples).to(device), positions, /*training=*/false));
-  }
-  return sums;
+  const Batch batch = windows_.assemble(samples).to(model_.parameters().flat().device());
+  sums.add(model_.loss(batch, positions, /*training=*/false));
 }
 
 void HeldOutLoss::measure_first_batch() {
-  sums_of(0, std::min(batch_, windows_.samples())).take_merged(communicator_);
+  LossSums sums(model_.parameters().flat().device());
+  add(0, std::min(batch_, windows_.samples()), sums);
+  sums.take_merged(communicator_);
 }
 
-LossFigures HeldOutLoss::measure() {
-  const int64_t rank = communicator_.rank();
-  const int64_t world = communicator_.world_size();
-  LossSums sums = sums_of(windows_.samples() * rank / world, windows_.samples() * (rank + 1) / world);
+std::optional<LossFigures> HeldOutLoss::measure(const GoesOn& goes_on) {
+  const int64_t rank = communicator_.rank(), world = communicator_.world_size();
+  const int64_t first = windows_.samples() * rank / world, end = windows_.samples() * (rank + 1) / world;
+  // Where shares differ, some rank has no windows in the last pass, and agrees with the others all the same.
+  const int64_t largest_share = (windows_.samples() + world - 1) / world;
+  LossSums sums(model_.parameters().flat().device());
+  for (int64_t done = 0; done < largest_share; done += batch_) {
+    add(first + done, std::min(first + done + batch_, end), sums);
+    const int64_t reached = std::min(done + batch_, largest_share);
+    if (!goes_on(static_cast<double>(reached) / static_cast<double>(largest_share))) return std::nullopt;
+  }
   LossFigures figures = sums.take_merged(communicator_);
   // A mean over only some of the windows would not be this figure.
   if (figures.non_finite_batches > 0) figures.loss = std::numeric_limits<double>::quiet_NaN();

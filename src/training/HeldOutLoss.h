@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 
 #include "collectives/Communicator.h"
 #include "data/BatchAssembler.h"
@@ -19,14 +21,17 @@ class HeldOutLoss {
   HeldOutLoss(const BatchAssembler& windows, AlgorithmDistillation& model, Communicator& communicator,
               int64_t batch);
 
-  /// Collective: every rank calls it at the same step.
-  LossFigures measure();
+  /// Is told, after each forward pass of all ranks, the share of the windows that is done, and says on every
+  /// rank alike whether to go on. Collective.
+  using GoesOn = std::function<bool(double share)>;
+  /// Nothing where it was not to go on. Collective: every rank calls it at the same step.
+  std::optional<LossFigures> measure(const GoesOn& goes_on);
   /// One forward pass of `batch` rows, or of all where there are fewer, for its memory and time. Collective.
   void measure_first_batch();
 
  private:
-  /// The sums over samples first … end − 1.
-  LossSums sums_of(int64_t first, int64_t end) const;
+  /// Adds those of samples first … end − 1, in one forward pass; of none where there are none.
+  void add(int64_t first, int64_t end, LossSums& sums) const;
 
   const BatchAssembler& windows_;
   AlgorithmDistillation& model_;

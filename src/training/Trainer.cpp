@@ -80,22 +80,25 @@ Trainer::End Trainer::run(int64_t stop_after) {
   parts_.log.begin(state_.progress.step, state_.progress.samples_drawn, options_.train_timesteps);
   slow_ranks_.begin();
   reported_step_ = state_.progress.step;
-  if (held_out_missed()) measure_held_out();
-  if (returns_missed()) leaving = !measure_returns(stop) || leaving;
+  bool stopped = held_out_missed() && !measure_held_out(stop);
+  if (!stopped && returns_missed()) stopped = !measure_returns(stop);
+  leaving = leaving || stopped;
   while (!leaving) {
     activity.begin("training");
     activity.at_step(state_.progress.step);
     Fault::of_this_process().at_step(parts_.communicator.rank(), state_.progress.step + 1);
     profiler_.begin_step(state_.progress.step + 1);
     take_step();
-    const bool stopped = agree_to_stop(stop);
+    stopped = agree_to_stop(stop);
     leaving = stopped || state_.progress.step == last_step;
     profiler_.end_step(state_.progress.step, leaving);
-    at_boundary(leaving);
+    const bool saved = at_boundary(leaving);
     // After the save, as they may take long: a run that is asked to stop does not begin them. What was due,
-    // or is cut short, is made up for when the run goes on from that save, so no further step is taken.
-    if (!stopped && held_out_due(leaving)) measure_held_out();
-    if (!stopped && returns_due()) leaving = !measure_returns(stop) || leaving;
+    // or is cut short, is made up for when the run goes on from this step, so no further one is taken.
+    if (!stopped && held_out_due(leaving)) stopped = !measure_held_out(stop);
+    if (!stopped && returns_due()) stopped = !measure_returns(stop);
+    leaving = leaving || stopped;
+    if (stopped && !saved) save(/*leaving=*/true);
     profiler_.write(leaving);
   }
   const bool finished = state_.progress.step >= options_.train_timesteps;
@@ -121,13 +124,15 @@ bool Trainer::agree_to_stop(const StopRequest& stop) {
   return stop.agreed(parts_.communicator);
 }
 
-void Trainer::at_boundary(bool leaving) {
+bool Trainer::at_boundary(bool leaving) {
   if (due(options_.summary_interval, leaving)) report();
   if (due(options_.ckpt_interval, leaving) || returns_due()) {
     save(leaving);
-  } else if (keeper_wants_step()) {
-    give_step_to_keeper(/*leaving=*/false);
+    return true;
   }
+  const bool wanted = keeper_wants_step();
+  if (wanted) give_step_to_keeper(/*leaving=*/false);
+  return false;
 }
 
 bool Trainer::keeper_wants_step() {
@@ -179,10 +184,22 @@ bool Trainer::returns_missed() {
   return !as_root_says(parts_.log.has_returns(state_.progress.step));
 }
 
-void Trainer::measure_held_out() {
+bool Trainer::measure_held_out(const StopRequest& stop) {
   Activity::of_this_process().begin("measuring the held-out loss");
   HeldOutLoss held_out(*parts_.held_out_windows, parts_.model, parts_.communicator, options_.test_batch_size);
-  step_.lend_memory_to([&] { parts_.log.held_out(state_.progress.step, held_out.measure()); });
+  std::optional<LossFigures> figures;
+  step_.lend_memory_to([&] {
+    figures = held_out.measure([&](double share) {
+      parts_.log.measuring_held_out(state_.progress.step, share);
+      return share == 1 || !agree_to_stop(stop);
+    });
+  });
+  if (!figures) {
+    warn_of_cut_short("the held-out loss was");
+    return false;
+  }
+  parts_.log.held_out(state_.progress.step, *figures);
+  return true;
 }
 
 bool Trainer::measure_returns(const StopRequest& stop) {
@@ -192,16 +209,17 @@ bool Trainer::measure_returns(const StopRequest& stop) {
   step_.lend_memory_to([&] { figures = parts_.returns->measure(); });
   if (!figures) {
     const bool stopped = agree_to_stop(stop);
-    if (stopped) {
-      parts_.log.warn(fmt::format(
-          "the in-context returns after step {} were not measured to their end; --resume makes up for that",
-          state_.progress.step));
-    }
+    if (stopped) warn_of_cut_short("in-context returns were");
     return !stopped;
   }
   parts_.log.returns(state_.progress.step, *figures);
   if (parts_.communicator.is_root()) parts_.keeper.measured(state_.progress.step, *figures);
   return true;
+}
+
+void Trainer::warn_of_cut_short(const char* what) {
+  parts_.log.warn(fmt::format("after step {} {} not measured to the end; --resume makes up for that",
+                              state_.progress.step, what));
 }
 
 void Trainer::report() {

@@ -66,7 +66,8 @@ class Trainer {
 
  private:
   void take_step();
-  void at_boundary(bool leaving);
+  /// Returns whether the step is saved.
+  bool at_boundary(bool leaving);
   bool agree_to_stop(const StopRequest& stop);
   /// Names ranks that hold the others back, where that begins or ends. Collective.
   void watch_for_slow_ranks(const TrainingFigures& figures);
@@ -87,9 +88,10 @@ class Trainer {
   /// Collective.
   bool held_out_missed();
   bool returns_missed();
-  void measure_held_out();
-  /// Returns false where the run was asked to stop meanwhile. Collective.
+  /// Both return false where the run was asked to stop meanwhile. Collective.
+  bool measure_held_out(const StopRequest& stop);
   bool measure_returns(const StopRequest& stop);
+  void warn_of_cut_short(const char* what);
   [[noreturn]] void fail_non_finite(const std::string& found);
 
   TrainingOptions options_;

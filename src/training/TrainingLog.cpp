@@ -192,6 +192,11 @@ void TrainingLog::write_prometheus(int64_t step) {
   prometheus_->write();
 }
 
+void TrainingLog::measuring_held_out(int64_t step, double share) {
+  if (!paths_) return;
+  progress_->update(step, fmt::format("{}  measuring the held-out loss, {:.0f}%", rate_text_, 100 * share));
+}
+
 void TrainingLog::show_progress(int64_t step) {
   progress_->update(step, rate_text_ + held_out_text_ + rest_text_);
 }

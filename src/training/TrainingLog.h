@@ -52,6 +52,8 @@ class TrainingLog {
   /// Prints text of several lines, which ends with a line break.
   void lines(const std::string& text);
   void trained(const TrainingFigures& figures);
+  /// That `share` of the held-out loss after this step is measured, for the progress line.
+  void measuring_held_out(int64_t step, double share);
   void held_out(int64_t step, const LossFigures& figures);
   /// Whether the held-out loss after this step is recorded. Rank 0's answer counts.
   bool has_held_out(int64_t step) const { return step_of_held_out_ == step; }

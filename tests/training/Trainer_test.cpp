@@ -70,6 +70,21 @@ struct RecordingMeter final : ReturnMeter {
   bool stops = false;  ///< the run is asked to stop while it measures
 };
 
+/// Windows of others, as far as the held-out loss reads them.
+struct WatchedWindows final : BatchAssembler {
+  explicit WatchedWindows(const BatchAssembler& others) : windows(others) {}
+  int64_t samples() const override { return windows.samples(); }
+  Batch assemble(std::span<const int64_t> samples) const override {
+    when_read();
+    return windows.assemble(samples);
+  }
+  int64_t bytes() const override { return 0; }
+  std::string description() const override { return windows.description(); }
+
+  const BatchAssembler& windows;
+  std::function<void()> when_read = [] {};
+};
+
 /// A small run.
 struct Subject {
   /// `records`: the held-out loss, of the windows that it trains on, and all figures, into `folder`.
@@ -83,7 +98,7 @@ struct Subject {
                 {.model = *model,
                  .communicator = communicator,
                  .training_windows = windows,
-                 .held_out_windows = records ? &windows : nullptr,
+                 .held_out_windows = records ? &held_out : nullptr,
                  .keeper = keeper,
                  .log = log,
                  .origin = {},
@@ -129,6 +144,7 @@ struct Subject {
 
   HistorySet histories;
   TransitionWindows windows;
+  WatchedWindows held_out{windows};
   SingleCommunicator communicator;
   std::unique_ptr<AlgorithmDistillation> model;
   RecordingKeeper keeper;
@@ -233,6 +249,35 @@ TEST(Trainer, AHeldOutLossThatIsDueAtAStopIsMeasuredWhenTheRunGoesOn) {
   EXPECT_THAT(measured(), ElementsAre(2, 3, 4, 6));
   subject.trainer.run();
   EXPECT_THAT(measured(), ElementsAre(2, 3, 4, 6)) << "and not once it is known";
+}
+
+TEST(Trainer, AStopCutsTheHeldOutLossShortAndSavesItsStepBefore) {
+  TrainingOptions options = options_of(6, 100);
+  options.eval_interval = 2;
+  options.test_batch_size = 8;  // many passes
+  Subject subject(options, at::kCPU, /*records=*/true);
+  const auto measured = [&] { return read_metrics(subject.folder.path() / "metrics.jsonl")["test_loss"].x; };
+  int64_t passes = 0;
+  subject.held_out.when_read = [&] {
+    if (++passes == 3) std::raise(SIGTERM);
+  };
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
+  EXPECT_EQ(passes, 3);
+  EXPECT_THAT(subject.keeper.left_with, ElementsAre(2)) << "saved, although no checkpoint was due";
+  EXPECT_THAT(measured(), IsEmpty());
+  EXPECT_EQ(subject.trainer.run(4), Trainer::End::kStopped);
+  EXPECT_THAT(measured(), ElementsAre(2, 4));
+  EXPECT_EQ(passes, 3 + 2 * ((subject.windows.samples() + 7) / 8));
+
+  for (int again = 0; again < 2; ++again) {  // after the last step, and where that is made up for
+    passes = 0;
+    EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished) << "all steps are done and saved";
+    EXPECT_EQ(passes, 3);
+    EXPECT_THAT(measured(), ElementsAre(2, 4));
+  }
+  passes = 3;
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
+  EXPECT_THAT(measured(), ElementsAre(2, 4, 6));
 }
 
 TEST(Trainer, AMeasurementThatIsCutShortEndsAProfile) {

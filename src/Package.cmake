@@ -36,7 +36,7 @@ install(TARGETS adtrain adtrain_history_reader RUNTIME DESTINATION bin)
 install(TARGETS adtrain_library EXPORT adtrain ARCHIVE DESTINATION lib)
 install(DIRECTORY include/adtrain DESTINATION include FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY configs DESTINATION share/adtrain)
-install(FILES src/environments/worker/environment_worker.py DESTINATION share/adtrain)
+install(FILES src/environments/worker/environment_worker.py src/run/throughput/peer_scoring.py DESTINATION share/adtrain)
 install(DIRECTORY src/python DESTINATION share/adtrain FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN pyproject.toml
   PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY docs DESTINATION share/doc/adtrain)

@@ -25,12 +25,16 @@ Command throughput_command() {
   command.examples =
       "Each row of the table is a scoring of its own, as adtrain score would run it. Rows: sequential, "
       "batched, "
-      "auto (score_batch: auto), bf16, ranks (adtrain launch), processes (--shard), device_map, int8, int4.\n"
+      "auto (score_batch: auto), bf16, ranks (adtrain launch), processes (--shard), device_map, int8, int4; "
+      "and of "
+      "a network of the same size in PyTorch, where --python or --rows asks for them, pytorch, accelerate, "
+      "bitsandbytes_8bit, bitsandbytes_4bit.\n"
       "\n"
       "examples:\n"
       "  adtrain throughput runs/large histories/other.hdf5\n"
       "  adtrain throughput runs/large --seconds 20 --batch 64 --set torch_dtype=bf16\n"
-      "  adtrain throughput runs/large --rows sequential,ranks,device_map --nproc 4 --json\n";
+      "  adtrain throughput runs/large --rows sequential,ranks,device_map --nproc 4 --json\n"
+      "  adtrain throughput runs/large --python python3 --set torch_dtype=bf16\n";
   command.declare = [](cxxopts::OptionAdder& options) {
     declare_overrides(options);
     options("seconds", "how long each row is measured, after a warm-up",
@@ -39,7 +43,10 @@ Command throughput_command() {
             cxxopts::value<int64_t>()->default_value("16"), "N");
     options("nproc", "ranks, processes and devices of a map; default: one for each GPU, two on a CPU",
             cxxopts::value<int64_t>(), "N");
-    options("rows", "the rows to measure; default: all", cxxopts::value<std::string>(), "NAME,…");
+    options("python", "measure PyTorch's rows, too, by this Python; default where --rows names one: python3",
+            cxxopts::value<std::string>(), "PROGRAM");
+    options("rows", "the rows to measure; default: all but PyTorch's", cxxopts::value<std::string>(),
+            "NAME,…");
     options("output", "the folder for table and picture; default: throughput in the run's folder",
             cxxopts::value<std::string>(), "DIR");
     options("overwrite", "replace a table that is there");
@@ -66,6 +73,7 @@ Command throughput_command() {
         throw ConfigError("--nproc: found " + std::to_string(request.processes) + "; expected 1 or more");
     }
     if (arguments.count("rows") > 0) request.rows = between_commas(arguments["rows"].as<std::string>());
+    if (arguments.count("python") > 0) request.python = arguments["python"].as<std::string>();
     if (arguments.count("output") > 0) request.output = arguments["output"].as<std::string>();
     request.overwrite = arguments.count("overwrite") > 0;
     request.json = arguments.count("json") > 0;

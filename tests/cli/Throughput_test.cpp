@@ -3,6 +3,7 @@
 
 #include "SmallRun.h"
 #include "base/Gpu.h"
+#include "support/Python.h"
 
 namespace adtrain {
 namespace {
@@ -87,6 +88,48 @@ TEST(Throughput, ARunIsMeasuredRowByRow) {
       "await test -s stopped/logs/sequential.log; kill -TERM $all; wait $all; echo code $?");
   EXPECT_THAT(stopped.output, AllOf(HasSubstr("stopped before a row was measured"), HasSubstr("code 75")));
   EXPECT_FALSE(std::filesystem::exists(run.folder() / "stopped/throughput.json"));
+}
+
+/// By the real packages.
+TEST(Throughput, PyTorchStandsBesideWhereTheMachineHasIt) {
+  for (const char* const package : {"torch", "bitsandbytes"}) {
+    if (!has_python_package(package)) GTEST_SKIP() << "no " << package << " in " << ADTRAIN_PYTHON;
+  }
+  const SmallRun run;
+  ASSERT_EQ(run.collect().exit_code, 0);
+  ASSERT_EQ(run.adtrain("small.yaml --set train_timesteps=2 --set num_warmup_steps=1 --set ckpt_interval=2")
+                .exit_code,
+            0);
+  const std::string measure = "throughput runs/small --seconds 0.2 --batch 4 --set score_tasks=all ";
+  const std::string rows = "--rows sequential,pytorch,accelerate,bitsandbytes_8bit,bitsandbytes_4bit ";
+  const Finished table = run.adtrain(measure + rows + "--set device=cpu --python " + quoted(ADTRAIN_PYTHON));
+  ASSERT_EQ(table.exit_code, 0) << table.output;
+  const json measured = json::parse(run.read("runs/small/throughput/throughput.json"))["rows"];
+  ASSERT_EQ(measured.size(), 5U);
+  for (const json& row : measured) {
+    if (row["row"] == "accelerate") {
+      EXPECT_EQ(row["status"], "skipped") << row;
+      EXPECT_EQ(row["because"], "no GPU; expected 2 or more");
+      continue;
+    }
+    ASSERT_EQ(row["status"], "measured") << row << table.output;
+    EXPECT_EQ(row["measured"]["batch"], row["row"] == "sequential" ? 1 : 4);
+    EXPECT_GT(row["measured"]["samples"], 0);
+    EXPECT_GT(row["speed_up"], 0);
+    EXPECT_EQ(row["measured"]["device"], "CPU");
+  }
+
+  // A Python without the packages, and none.
+  const std::string bare = run.folder() / "bare_python";
+  write_file(bare, "#!/bin/sh\nexec " + quoted(ADTRAIN_PYTHON) + " -I -S \"$@\"\n");
+  std::filesystem::permissions(bare, std::filesystem::perms::owner_all);
+  const Finished without = run.adtrain(measure + "--overwrite --rows sequential,pytorch --python " + bare);
+  EXPECT_EQ(without.exit_code, 0) << without.output;
+  EXPECT_THAT(without.output, AllOf(HasSubstr("PyTorch: skipped: "), HasSubstr("has no package torch"),
+                                    HasSubstr("pip install torch")));
+  const Finished none = run.adtrain(measure + "--overwrite --rows pytorch --python nopython");
+  EXPECT_EQ(none.exit_code, 2) << none.output;
+  EXPECT_THAT(none.output, HasSubstr("PyTorch: failed: --python: found 'nopython', which cannot be started"));
 }
 
 TEST(Throughput, OnGpusARowHasThoseThatItSays) {

@@ -24,11 +24,17 @@ ThroughputRow row_of(const std::vector<ThroughputRow>& rows, const std::string& 
   return found == rows.end() ? ThroughputRow() : *found;
 }
 
-TEST(ThroughputRows, OnFourGpusEachRowGetsWhatItSays) {
-  const std::vector<ThroughputRow> rows = throughput_rows({.batch = 32}, {{"4", "5", "6", "7"}, 64, 1 << 30});
+std::vector<std::string> keys_of(const std::vector<ThroughputRow>& rows) {
   std::vector<std::string> keys;
   for (const ThroughputRow& row : rows) keys.push_back(row.key);
-  EXPECT_EQ(keys, throughput_row_keys());
+  return keys;
+}
+
+TEST(ThroughputRows, OnFourGpusEachRowGetsWhatItSays) {
+  const std::vector<ThroughputRow> rows = throughput_rows({.batch = 32}, {{"4", "5", "6", "7"}, 64, 1 << 30});
+  std::vector<std::string> keys = throughput_row_keys();
+  keys.resize(keys.size() - 4);  // those of others' programs
+  EXPECT_EQ(keys_of(rows), keys);
   for (const ThroughputRow& row : rows) {
     EXPECT_EQ(row.not_here, "");
     EXPECT_THAT(row.settings, Contains(StartsWith("device_map=")).Times(1));
@@ -95,6 +101,23 @@ TEST(ThroughputRows, AMapWithinLimitsHasTheirDevicesWhateverNprocSays) {
   const ThroughputRow gpus = map_of({.processes = 2, .limited_devices = 1}, {{"4", "5", "6"}, 8, 0});
   EXPECT_EQ(gpus.name, "map, 1 GPU");
   EXPECT_EQ(gpus.gpus_of(0), "4,5,6") << "the limits count all of them";
+}
+
+TEST(ThroughputRows, OthersProgramsComeWhereTheyAreAskedFor) {
+  const auto all = throughput_rows({.batch = 8, .precision = "bf16", .peers = true}, {{"4", "5"}, 8, 0});
+  EXPECT_EQ(keys_of(all), throughput_row_keys());
+  EXPECT_THAT(row_of(all, "accelerate").peer,
+              ElementsAre("--way", "accelerate", "--batch", "8", "--precision", "bf16"));
+  EXPECT_EQ(row_of(all, "accelerate").gpus_of(0), "4,5");
+  EXPECT_EQ(row_of(all, "bitsandbytes_4bit").gpus_of(0), "4");
+  EXPECT_FALSE(ThroughputRow::is_peer(row_of(all, "device_map")));
+  const auto named = throughput_rows({.rows = {"auto", "pytorch"}}, {{"4"}, 8, 0});
+  EXPECT_THAT(keys_of(named), ElementsAre("auto", "pytorch"));
+  for (const std::vector<std::string>& gpus : {std::vector<std::string>{}, {"0"}}) {
+    const auto few = throughput_rows({.peers = true}, {gpus, 8, 0});
+    EXPECT_THAT(row_of(few, "accelerate").not_here, HasSubstr("expected 2 or more"));
+    EXPECT_EQ(row_of(few, "pytorch").not_here, "");
+  }
 }
 
 TEST(ThroughputRows, SomeRowsByTheirKeys) {

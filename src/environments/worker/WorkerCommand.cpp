@@ -11,7 +11,7 @@
 #include <spawn.h>
 #include <unistd.h>
 
-#include "environments/worker/WorkerScript.h"
+#include "base/SharedFile.h"
 
 namespace adtrain {
 namespace {
@@ -68,7 +68,7 @@ class SpawnSettings {
 
 int start_worker(const WorkerOptions& options, int socket, int output, pid_t& process) {
   std::vector<std::string> words = words_of(options.env_python);
-  words.push_back(worker_script().string());
+  words.push_back(shared_file("environment_worker.py", "that environments run under").string());
   words.push_back(std::to_string(kSocketOfWorker));
   words.push_back(options.env_worker.value_or(""));
   std::vector<char*> command;

@@ -1,5 +1,6 @@
 #include "run/throughput/RowProcesses.h"
 
+#include <fstream>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -29,6 +30,16 @@ std::string error_in(const fs::path& log) {
   }
 }
 
+/// "" where there is none.
+std::string last_line(const fs::path& log) {
+  std::string last;
+  std::ifstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    if (!trimmed(line).empty()) last = line;
+  }
+  return abridged(last, kMostOfError);
+}
+
 }  // namespace
 
 std::string error_in_log(const std::string& text) {
@@ -48,11 +59,8 @@ std::string error_in_log(const std::string& text) {
   return error;
 }
 
-RowProcesses::Started RowProcesses::started(const ThroughputRow& row, int64_t number,
-                                            const StartLine& line) const {
-  const std::string name = row.processes == 1 ? row.key : fmt::format("{}-{}", row.key, number);
-  RankProcess::Plan plan;
-  plan.rank = number;
+void RowProcesses::score(const ThroughputRow& row, int64_t number, const std::string& name,
+                         RankProcess::Plan& plan) const {
   if (row.ranks > 1) {
     plan.arguments = {"launch", "--nproc", std::to_string(row.ranks), "--logs",
                       (settings_.folder / "logs" / (name + "-ranks")).string()};
@@ -63,9 +71,25 @@ RowProcesses::Started RowProcesses::started(const ThroughputRow& row, int64_t nu
   const std::string folder = nlohmann::json(work().string()).dump();  // YAML, whatever the path contains
   plan.arguments.insert(plan.arguments.end(), {"--set", "score_output_dir=" + folder, "--measure",
                                                fmt::format("{}", settings_.seconds)});
+  if (row.processes > 1)
+    plan.arguments.insert(plan.arguments.end(), {"--shard", fmt::format("{}/{}", number, row.processes)});
+}
+
+RowProcesses::Started RowProcesses::started(const ThroughputRow& row, int64_t number,
+                                            const StartLine& line) const {
+  const std::string name = row.processes == 1 ? row.key : fmt::format("{}-{}", row.key, number);
+  RankProcess::Plan plan;
+  plan.rank = number;
+  if (ThroughputRow::is_peer(row)) {
+    fs::create_directories(work());
+    plan.program = "/usr/bin/env";  // looks for Python
+    plan.name = "env";
+    plan.arguments = settings_.peers.command(row, settings_.seconds, ScoringSpeed::file(work()));
+  } else {
+    score(row, number, name, plan);
+  }
   plan.environment = environment_showing(row.gpus_of(number));
   if (row.processes > 1) {
-    plan.arguments.insert(plan.arguments.end(), {"--shard", fmt::format("{}/{}", number, row.processes)});
     plan.environment.push_back(line.variable());
     plan.inherited = line.descriptors();
   }
@@ -87,6 +111,25 @@ void RowProcesses::answer(int signal, const std::list<Started>& running) {
   for (const Started& each : running) each.process.send(signal == SIGHUP ? SIGTERM : signal);
 }
 
+RowProcesses::End RowProcesses::failed(const ThroughputRow& row, const RankEnd& left,
+                                       const fs::path& log) const {
+  constexpr int kNoProgram = 127;  // of env, as of shells
+  const bool is_peer = ThroughputRow::is_peer(row);
+  if (is_peer && left.exit_code == kNoProgram) {
+    return {
+        .because = fmt::format("--python: found '{}', which cannot be started ({}); expected a Python that "
+                               "has the package torch",
+                               settings_.peers.python(), last_line(log)),
+        .code = ExitCode::kUsage};
+  }
+  End end{.because = error_in(log), .code = static_cast<ExitCode>(left.exit_code)};
+  if (end.because.empty() && is_peer) end.because = last_line(log);  // Python's error
+  if (end.because.empty()) end.because = left.text();
+  const bool says_all = end.code == ExitCode::kUsage || (is_peer && end.code == ExitCode::kEnvironment);
+  if (!says_all) end.because += "; see " + log.string();
+  return end;
+}
+
 RowProcesses::End RowProcesses::measure(const ThroughputRow& row) {
   End end;
   std::list<Started> running;
@@ -101,11 +144,7 @@ RowProcesses::End RowProcesses::measure(const ThroughputRow& row) {
       for (auto each = running.begin(); each != running.end();) {
         const std::optional<RankEnd> left = each->process.take_end();
         if (left && left->exit_code != 0 && end.because.empty()) {
-          const bool is_refused = left->exit_code == static_cast<int>(ExitCode::kUsage);
-          end.because = error_in(each->log);
-          if (end.because.empty()) end.because = left->text();
-          if (!is_refused) end.because += "; see " + each->log.string();
-          end.code = static_cast<ExitCode>(left->exit_code);
+          end = failed(row, *left, each->log);
           for (const Started& other : running) other.process.send(SIGTERM);
         }
         each = left ? running.erase(each) : std::next(each);

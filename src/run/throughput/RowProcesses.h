@@ -8,6 +8,7 @@
 #include "base/Error.h"
 #include "launcher/PassedOnSignals.h"
 #include "launcher/RankProcess.h"
+#include "run/throughput/PeerProgram.h"
 #include "run/throughput/ScoringSpeed.h"
 #include "run/throughput/StartLine.h"
 #include "run/throughput/ThroughputRows.h"
@@ -20,7 +21,8 @@ namespace adtrain {
 class RowProcesses {
  public:
   struct Settings {
-    std::vector<std::string> scored;  ///< the arguments of `adtrain score` that all rows have
+    std::vector<std::string> scored;  ///< the arguments of `adtrain score` that all of its rows have
+    PeerProgram peers;                ///< measures the others
     double seconds = 5;               ///< of each measurement
     std::filesystem::path folder;     ///< gets logs/KEY….log, and what is removed after each row
   };
@@ -28,8 +30,8 @@ class RowProcesses {
 
   /// How a row ended: how fast its processes were, or why it did not get measured.
   struct End {
-    std::vector<ScoringSpeed> speeds;  ///< of its processes; empty where one failed
-    std::string because;
+    std::vector<ScoringSpeed> speeds = {};  ///< of its processes; empty where one failed
+    std::string because = {};
     ExitCode code = ExitCode::kDone;
   };
   End measure(const ThroughputRow& row);
@@ -44,6 +46,11 @@ class RowProcesses {
   };
   std::filesystem::path work() const { return settings_.folder / "work"; }
   Started started(const ThroughputRow& row, int64_t number, const StartLine& line) const;
+  /// Says in `plan` how a process of this program scores.
+  void score(const ThroughputRow& row, int64_t number, const std::string& name,
+             RankProcess::Plan& plan) const;
+  /// What came of a row one of whose processes has left with an error.
+  End failed(const ThroughputRow& row, const RankEnd& left, const std::filesystem::path& log) const;
   void answer(int signal, const std::list<Started>& running);
   std::vector<ScoringSpeed> speeds(const ThroughputRow& row) const;
 

@@ -14,6 +14,8 @@
 #include "base/Text.h"
 #include "evaluation/scoring/ScoringOptions.h"
 #include "launch/LaunchContext.h"
+#include "model/Parameters.h"
+#include "run/LoadedNetwork.h"
 #include "run/RunConfig.h"
 #include "run/TrainedRun.h"
 #include "run/sweep/SweepSlots.h"
@@ -79,12 +81,18 @@ class Throughput {
   ExitCode carry_out() {
     std::vector<std::string> notices;
     const RunConfig config = RunConfig::load(trained_.folder.config(), overrides_, notices);
-    RowProcesses processes({scored(), request_.seconds, fs::absolute(folder_)});  // before CUDA has threads
+    // Before CUDA has threads.
+    RowProcesses processes({.scored = scored(),
+                            .peers = PeerProgram(request_.python.value_or("python3"), config),
+                            .seconds = request_.seconds,
+                            .folder = fs::absolute(folder_)});
     const ThroughputMachine machine = this_machine(config);
     ThroughputPlan plan;
     plan.batch = request_.batch;
     plan.processes = request_.processes;
     plan.rows = request_.rows;
+    plan.peers = request_.python.has_value();
+    plan.precision = precision_name(loaded_type(config, machine.gpus.empty() ? at::kCPU : at::kCUDA));
     plan.sets_threads = config.run.cpu_threads.has_value();
     plan.sets_map = config.placement.device_map.has_value();
     if (const auto limits = config.placement.limits()) {
@@ -146,16 +154,19 @@ class Throughput {
       const RowProcesses::End end = processes.measure(row);
       if (processes.stopping()) return;
       result.because = end.because;
-      result.failed = end.speeds.empty();
-      if (!result.failed) result.speed = ScoringSpeed::together(end.speeds);
+      // Packages that a machine does not have are no failure.
+      result.failed =
+          end.speeds.empty() && !(ThroughputRow::is_peer(row) && end.code == ExitCode::kEnvironment);
+      if (!end.speeds.empty()) result.speed = ScoringSpeed::together(end.speeds);
       if (result.speed && result.speed->samples == 0) {
         result.speed.reset();
         result.failed = true;
         result.because = fmt::format("no batch ended within {:g} s: raise --seconds", request_.seconds);
       }
       if (result.failed && code_ == ExitCode::kDone) code_ = end.speeds.empty() ? end.code : ExitCode::kUsage;
-      console_.info(result.failed ? "  failed: " + result.because
-                                  : fmt::format("  {:.1f} samples/s", result.speed->samples_per_second()));
+      console_.info(result.failed  ? "  failed: " + result.because
+                    : result.speed ? fmt::format("  {:.1f} samples/s", result.speed->samples_per_second())
+                                   : "  not here: " + result.because);
     }
     table_.results.push_back(std::move(result));
   }

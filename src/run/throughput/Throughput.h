@@ -20,6 +20,7 @@ struct ThroughputRequest {
   int64_t processes = 0;                        ///< 0: one for each GPU, two on the CPU
   std::vector<std::string> rows;                ///< empty: all
   std::optional<std::filesystem::path> output;  ///< none: `throughput` in the run's folder
+  std::optional<std::string> python;            ///< measures others' programs, too, by this one
   bool overwrite = false;
   bool json = false;
 };

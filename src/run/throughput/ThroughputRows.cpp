@@ -61,8 +61,10 @@ std::string ThroughputRow::gpus_of(int64_t process) const {
 }
 
 const std::vector<std::string>& throughput_row_keys() {
-  static const std::vector<std::string> kKeys = {"sequential", "batched",    "auto", "bf16", "ranks",
-                                                 "processes",  "device_map", "int8", "int4"};
+  static const std::vector<std::string> kKeys = {
+      "sequential",       "batched", "auto", "bf16",    "ranks",      "processes",
+      "device_map",       "int8",    "int4", "pytorch", "accelerate", "bitsandbytes_8bit",
+      "bitsandbytes_4bit"};
   return kKeys;
 }
 
@@ -122,6 +124,20 @@ std::vector<ThroughputRow> throughput_rows(const ThroughputPlan& plan, const Thr
   add("int8", "8 bit", {"score_batch=auto", "load_in_8bit=true"}).not_here = quantised;
   add("int4", "4 bit", {"score_batch=auto", "load_in_4bit=true"}).not_here = quantised;
 
+  const auto add_peer = [&](const char* way, const std::string& name) -> ThroughputRow& {
+    ThroughputRow& row = add(way, name, {});
+    row.settings.clear();
+    row.peer = {"--way", way, "--batch", std::to_string(plan.batch), "--precision", plan.precision};
+    return row;
+  };
+  add_peer("pytorch", "PyTorch");
+  ThroughputRow& accelerate = add_peer("accelerate", "accelerate");
+  accelerate.gpus = gpus;
+  accelerate.not_here = on_cpu ? "no GPU; expected 2 or more" : too_few;
+  for (const int bits : {8, 4})
+    add_peer(fmt::format("bitsandbytes_{}bit", bits).c_str(), fmt::format("bitsandbytes {}", bits));
+
+  if (plan.rows.empty() && !plan.peers) std::erase_if(rows, &ThroughputRow::is_peer);
   if (!plan.rows.empty()) {
     std::erase_if(rows, [&](const ThroughputRow& row) {
       return std::ranges::find(plan.rows, row.key) == plan.rows.end();

@@ -88,6 +88,8 @@ class ParameterBuffer {
   /// The same with matrices on the CPU that were quantised before.
   void take_quantised(QuantisedMatrices matrices, const WeightQuantisation& how, at::Device device,
                       at::ScalarType type);
+  /// Rounds all of them so, and quantises none.
+  void round(at::Device device, at::ScalarType type) { take_quantised({}, {}, device, type); }
   bool is_quantised() const;
   /// Names of the weights of linear layers, in the parameters' order.
   std::vector<std::string> linear_weights() const;

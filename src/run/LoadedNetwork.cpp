@@ -169,8 +169,7 @@ LoadedNetwork LoadedNetwork::of(const RunConfig& config, const TrainedRun& train
   AlgorithmDistillation& model = *loaded.model;
   const auto how = config.quantisation.weights();
   if (!how) {
-    model.parameters().to(ranks.device.device, type);
-    loaded.step = trained.load_weights(config, console, *ranks.communicator, model);
+    loaded.step = trained.load_weights(config, console, ranks, type, model);
     return loaded;
   }
   QuantisedLoading loading(config, *ranks.communicator, model);

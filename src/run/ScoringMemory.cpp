@@ -136,10 +136,7 @@ int64_t ScoringMemory::fullest_gpu_bytes(WeightFormat format, int64_t gpus, int6
   if (gpus == 1) {
     const auto plan =
         plan_of(config_.model, config_.model_shape(), LossPositions::kLast, device, type, quantised);
-    const int64_t rounded_from =
-        format == WeightFormat::kSixteenBits ? weight_bytes(WeightFormat::kFloat32) : 0;
-    return rounded_from + weight_bytes(format) +
-           inference_bytes(config_.model, config_.model_shape(), plan, type, rows);
+    return weight_bytes(format) + inference_bytes(config_.model, config_.model_shape(), plan, type, rows);
   }
   constexpr int64_t kNoLimit = int64_t{1} << 50;
   MemoryLimits limits;

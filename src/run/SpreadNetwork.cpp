@@ -52,9 +52,8 @@ std::string why_one_device(const RunConfig& config) {
   if (gpus > 1) return "";
   constexpr int64_t kShareOfWeights = 2;  // the rest is for activations
   const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
-  const at::ScalarType type = config.quantisation.is_on() ? loaded_type(config, at::kCUDA) : at::kFloat;
-  if (kShareOfWeights * total_bytes(modules_for(config, *model, type)) > visible_gpu(0).memory_bytes)
-    return "";
+  const int64_t weights = total_bytes(modules_for(config, *model, loaded_type(config, at::kCUDA)));
+  if (kShareOfWeights * weights > visible_gpu(0).memory_bytes) return "";
   return "the one GPU holds the whole network";
 }
 

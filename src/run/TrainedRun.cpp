@@ -72,9 +72,11 @@ Snapshot TrainedRun::read(const RunConfig& config, Console& console) const {
   return std::move(found.snapshot);
 }
 
-int64_t TrainedRun::load_weights(const RunConfig& config, Console& console, Communicator& communicator,
-                                 AlgorithmDistillation& model) const {
+int64_t TrainedRun::load_weights(const RunConfig& config, Console& console, const Ranks& ranks,
+                                 at::ScalarType type, AlgorithmDistillation& model) const {
   const at::NoGradGuard no_grad;
+  Communicator& communicator = *ranks.communicator;
+  ParameterBuffer& parameters = model.parameters();
   at::Tensor step = at::zeros({1}, at::kLong);
   if (communicator.is_root()) {
     const Snapshot snapshot = read(config, console);
@@ -84,12 +86,17 @@ int64_t TrainedRun::load_weights(const RunConfig& config, Console& console, Comm
                       "config.yaml has it",
                       checkpoint.value_or(folder.root).string()));
     }
-    model.parameters().load(snapshot.model);
+    parameters.load(snapshot.model);
     step.fill_(snapshot.step);
   }
-  at::Tensor weights = model.parameters().flat();
-  communicator.broadcast(weights, 0);
-  model.parameters().refresh();
+  const at::Device device = ranks.device.device;
+  if (type == at::kFloat) {
+    parameters.to(device);
+  } else {
+    parameters.round(device, type);  // a GPU need not hold fp32 beside
+  }
+  at::Tensor bytes = parameters.flat().view(at::kByte);
+  communicator.broadcast(bytes, 0);
   communicator.broadcast(step, 0);
   return step.item<int64_t>();
 }

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "checkpoint/CheckpointStore.h"
-#include "collectives/Communicator.h"
+#include "framework/Ranks.h"
 #include "model/AlgorithmDistillation.h"
 #include "run/RunConfig.h"
 #include "run/RunFolder.h"
@@ -28,8 +28,9 @@ struct TrainedRun {
   /// over. Throws CheckpointError, and ConfigError where its weights are of another network than the
   /// configuration's: see other_blocks.
   Snapshot read(const RunConfig& config, Console& console) const;
-  /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
-  int64_t load_weights(const RunConfig& config, Console& console, Communicator& communicator,
+  /// Reads the weights of a network that is to be loaded on rank 0, rounds them to `type` and gives them to
+  /// all ranks, each on its device, for passes without gradients. Returns the checkpoint's step. Collective.
+  int64_t load_weights(const RunConfig& config, Console& console, const Ranks& ranks, at::ScalarType type,
                        AlgorithmDistillation& model) const;
 };
 

@@ -153,5 +153,23 @@ TEST(ParameterBuffer, LeavesMayBeAnImageIn16Bits) {
   for (const auto& [name, tensor] : parameters.named()) EXPECT_EQ(tensor.scalar_type(), at::kFloat) << name;
 }
 
+TEST(ParameterBuffer, RoundedWeightsPredictAsAnImageOfThemDoesAndTakeNothingBeside) {
+  for (const char* const name : {"pre_norm", "post_norm", "gpt2", "vintix"}) {
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      const auto image = small_model(variant(name)), rounded = small_model(variant(name));
+      rounded->parameters().load(copies(image->parameters()));
+      image->parameters().to(at::kCPU, type);
+      rounded->parameters().round(at::kCPU, type);
+      const Batch batch = random_plain(2, 9);
+      EXPECT_TRUE(at::equal(rounded->predict(batch).actions, image->predict(batch).actions)) << name;
+      EXPECT_EQ(rounded->parameters().flat().scalar_type(), type);
+      EXPECT_EQ(rounded->parameters().compute_type(), type);
+      EXPECT_EQ(3 * rounded->parameters().bytes(), image->parameters().bytes()) << "without the fp32";
+      EXPECT_FALSE(rounded->parameters().leaves().front().requires_grad());
+      EXPECT_FALSE(rounded->parameters().is_quantised());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace adtrain

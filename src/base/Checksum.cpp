@@ -14,28 +14,31 @@ namespace {
 
 constexpr size_t kPiece = size_t{8} << 20;
 
-uint32_t checksum_of_piece(const char* bytes, size_t size) {
-  return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes), size));
-}
-
 }  // namespace
 
 uint32_t checksum_of(const void* bytes, size_t size) {
-  const auto* const first = static_cast<const char*>(bytes);
-  if (size <= kPiece) return checksum_of_piece(first, size);
-  std::vector<uint32_t> pieces((size + kPiece - 1) / kPiece);
-  const auto size_of = [&](size_t piece) { return std::min(kPiece, size - piece * kPiece); };
-  in_parallel(pieces.size(), threads_for_files(), [&](size_t piece) {
-    pieces[piece] = checksum_of_piece(first + piece * kPiece, size_of(piece));
-  });
-  uint32_t whole = pieces.front();
-  for (size_t piece = 1; piece < pieces.size(); ++piece)
-    whole = joined_checksum(whole, pieces[piece], size_of(piece));
-  return whole;
+  return static_cast<uint32_t>(crc32_z(0, static_cast<const Bytef*>(bytes), size));
 }
 
 uint32_t joined_checksum(uint32_t first, uint32_t second, size_t second_size) {
   return static_cast<uint32_t>(crc32_combine(first, second, static_cast<z_off_t>(second_size)));
+}
+
+uint32_t checksum_of_pieces(size_t size, const std::function<uint32_t(size_t, size_t)>& of_piece) {
+  std::vector<uint32_t> checksums((size + kPiece - 1) / kPiece);
+  const auto length_of = [size](size_t piece) { return std::min(kPiece, size - piece * kPiece); };
+  in_parallel(checksums.size(), threads_for_files(),
+              [&](size_t piece) { checksums[piece] = of_piece(piece * kPiece, length_of(piece)); });
+  uint32_t whole = kChecksumOfNothing;
+  for (size_t piece = 0; piece < checksums.size(); ++piece)
+    whole = joined_checksum(whole, checksums[piece], length_of(piece));
+  return whole;
+}
+
+uint32_t checksum_by_threads(const void* bytes, size_t size) {
+  const auto* const begin = static_cast<const char*>(bytes);
+  return checksum_of_pieces(
+      size, [begin](size_t first, size_t length) { return checksum_of(begin + first, length); });
 }
 
 std::string checksum_text(uint32_t checksum) {

@@ -37,7 +37,11 @@ FileReader::FileReader(const fs::path& path) : path_(path) {
   }
   fd_ = opened(path, O_RDONLY, "read");
   struct stat found {};
-  if (::fstat(fd_, &found) == 0) size_ = static_cast<size_t>(found.st_size);
+  if (::fstat(fd_, &found) != 0) {
+    ::close(fd_);
+    fail("read", path);
+  }
+  size_ = static_cast<size_t>(found.st_size);
 }
 
 FileReader::~FileReader() {

@@ -5,13 +5,14 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 namespace adtrain {
 
-/// Calls work(0) … work(count − 1), each once, by up to `threads` threads. Rethrows the first exception,
-/// after all threads have ended.
+/// Calls work(0) … work(count − 1), each once, by up to `threads` threads, or as many as the system allows.
+/// Rethrows the first exception, after all threads have ended.
 template <class Work>
 void in_parallel(size_t count, size_t threads, const Work& work) {
   std::atomic<size_t> next = 0;
@@ -28,7 +29,10 @@ void in_parallel(size_t count, size_t threads, const Work& work) {
   };
   {
     std::vector<std::jthread> workers;
-    for (size_t i = 1; i < std::min(threads, count); ++i) workers.emplace_back(take_turns);
+    try {
+      for (size_t i = 1; i < std::min(threads, count); ++i) workers.emplace_back(take_turns);
+    } catch (const std::system_error&) {  // a limit of the system: those that there are do the work
+    }
     take_turns();
   }
   if (failure) std::rethrow_exception(failure);

@@ -188,11 +188,11 @@ void CheckpointStore::write(const Snapshot& snapshot, const fs::path& folder) co
        {std::pair(kModelFile, &snapshot.model), std::pair(kOptimizerFile, &snapshot.optimizer)}) {
     FileWriter file(folder / name);
     Manifest::File& listed = manifest.files[name];
-    uint32_t checksum = checksum_of("", 0);
+    uint32_t checksum = kChecksumOfNothing;
     stream_safetensors(*tensors, metadata, [&](std::string_view bytes) {
       file.append(bytes);
       listed.bytes += bytes.size();
-      checksum = joined_checksum(checksum, checksum_of(bytes.data(), bytes.size()), bytes.size());
+      checksum = joined_checksum(checksum, checksum_by_threads(bytes.data(), bytes.size()), bytes.size());
     });
     file.flush();
     listed.crc32 = checksum_text(checksum);

@@ -23,12 +23,10 @@ Command throughput_command() {
   command.target = "run or checkpoint folder, and histories";
   command.takes_several = true;
   command.examples =
-      "Each row of the table is a scoring of its own, as adtrain score would run it. Rows: sequential, "
-      "batched, "
-      "auto (score_batch: auto), bf16, ranks (adtrain launch), processes (--shard), device_map, int8, int4; "
-      "and of "
-      "a network of the same size in PyTorch, where --python or --rows asks for them, pytorch, accelerate, "
-      "bitsandbytes_8bit, bitsandbytes_4bit.\n"
+      "Each row of the table is a scoring of its own, as adtrain score would run it: sequential, batched, "
+      "auto (score_batch: auto), bf16, ranks (adtrain launch), processes (--shard), device_map, int8, int4. "
+      "Where --python or --rows asks for them, rows of a network of the same size in PyTorch: pytorch, "
+      "accelerate, bitsandbytes_8bit, bitsandbytes_4bit.\n"
       "\n"
       "examples:\n"
       "  adtrain throughput runs/large histories/other.hdf5\n"

@@ -72,8 +72,9 @@ std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::without_values(con
 }
 
 std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::to_be_loaded(const ModelOptions& options,
-                                                                           const ModelShape& shape) {
-  return created_by(ParameterFactory::to_be_loaded(), options, shape);
+                                                                           const ModelShape& shape,
+                                                                           uint64_t seed) {
+  return created_by(ParameterFactory::to_be_loaded(seed), options, shape);
 }
 
 void AlgorithmDistillation::adopt(ParameterFactory& factory) {

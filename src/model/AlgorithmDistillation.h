@@ -45,10 +45,11 @@ class AlgorithmDistillation {
   /// network has values all the same.
   static std::unique_ptr<AlgorithmDistillation> without_values(const ModelOptions& options,
                                                                const ModelShape& shape);
-  /// The same network for parameters().load(), until which values are whatever the memory holds: with many
-  /// parameters, drawing them takes longer than reading them. A plug-in's network has values all the same.
+  /// The network that create() gives, for parameters().load(), until which values are whatever the memory
+  /// holds: with many parameters, drawing them takes longer than reading them. A plug-in's network has values
+  /// all the same.
   static std::unique_ptr<AlgorithmDistillation> to_be_loaded(const ModelOptions& options,
-                                                             const ModelShape& shape);
+                                                             const ModelShape& shape, uint64_t seed);
   virtual ~AlgorithmDistillation() = default;
 
   const ModelOptions& options() const { return options_; }

@@ -22,8 +22,11 @@ class ParameterFactory {
   explicit ParameterFactory(uint64_t seed) : seed_(seed) {}
   /// Makes parameters with shapes only, on libtorch's device "meta", which take no memory.
   static ParameterFactory without_values() { return ParameterFactory(0, at::kMeta, /*draws=*/false); }
-  /// Makes parameters whose memory is not written: all of them are to be loaded.
-  static ParameterFactory to_be_loaded() { return ParameterFactory(0, at::kCPU, /*draws=*/false); }
+  /// Makes parameters whose memory is not written: all of them are to be loaded. `seed`: of what else a
+  /// plug-in's network draws.
+  static ParameterFactory to_be_loaded(uint64_t seed) {
+    return ParameterFactory(seed, at::kCPU, /*draws=*/false);
+  }
 
   uint64_t seed() const { return seed_; }
 

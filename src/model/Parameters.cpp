@@ -222,6 +222,11 @@ void ParameterBuffer::to(at::Device device, at::ScalarType type) {
   rebind(flat_.to(device), type);
 }
 
+void ParameterBuffer::round(at::Device device, at::ScalarType type) {
+  const at::NoGradGuard no_grad;
+  rebind(flat_.to(type).to(device), type);
+}
+
 void ParameterBuffer::spread(const std::vector<at::Device>& devices, at::ScalarType type) {
   const at::NoGradGuard no_grad;
   rebind(flat_, type);

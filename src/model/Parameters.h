@@ -23,7 +23,8 @@ struct NamedTensor {
 /// A model's parameters: ONE flat fp32 tensor, so that clipping, the optimizer and broadcasts work on that
 /// tensor without copies. The forward pass reads autograd leaves: views of the flat tensor or, in mixed
 /// precision, of its low-precision copy in a 16-bit type. Whoever changes the flat tensor must also write the
-/// copy, or call refresh().
+/// copy, or call refresh(). Only networks that do not train may have a flat tensor of another type: see
+/// round() and quantise().
 ///
 /// The order is that of first use in the forward pass (gradients become ready from the back), except that
 /// parameters that a variant never uses come first. Frozen ones lie in front of all others in the flat
@@ -88,8 +89,9 @@ class ParameterBuffer {
   /// The same with matrices on the CPU that were quantised before.
   void take_quantised(QuantisedMatrices matrices, const WeightQuantisation& how, at::Device device,
                       at::ScalarType type);
-  /// Rounds all of them so, and quantises none.
-  void round(at::Device device, at::ScalarType type) { take_quantised({}, {}, device, type); }
+  /// Moves everything to a device and rounds it to `type` there. For passes without gradients, once and for
+  /// all: fp32 values are gone, and `flat` is of `type`, as are the views that named() gives.
+  void round(at::Device device, at::ScalarType type);
   bool is_quantised() const;
   /// Names of the weights of linear layers, in the parameters' order.
   std::vector<std::string> linear_weights() const;

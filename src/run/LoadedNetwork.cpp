@@ -165,7 +165,8 @@ class QuantisedLoading {
 LoadedNetwork LoadedNetwork::of(const RunConfig& config, const TrainedRun& trained, const Ranks& ranks,
                                 at::ScalarType type, Console& console) {
   LoadedNetwork loaded;
-  loaded.model = AlgorithmDistillation::to_be_loaded(config.model, config.model_shape());
+  loaded.model = AlgorithmDistillation::to_be_loaded(config.model, config.model_shape(),
+                                                     static_cast<uint64_t>(config.training.seed));
   AlgorithmDistillation& model = *loaded.model;
   const auto how = config.quantisation.weights();
   if (!how) {

@@ -60,7 +60,8 @@ std::optional<ReturnFigures> ReturnsWhileTraining::measure() {
   const at::Device device = trained_.parameters().flat().device();
   try {
     TrainStep::run_out_of_memory(StepMoment::kReturns, device);
-    const auto model = AlgorithmDistillation::to_be_loaded(config_.model, config_.model_shape());
+    const auto model = AlgorithmDistillation::to_be_loaded(config_.model, config_.model_shape(),
+                                                           static_cast<uint64_t>(config_.training.seed));
     model->parameters().to(device, evaluated_type(config_, device));
     model->parameters().load(trained_.parameters().named());
     return measured_by(*model);

@@ -73,7 +73,7 @@ std::string digest_of(AlgorithmDistillation& model) {
     names += fmt::format("{} {}\n", parameter.name, c10::str(parameter.tensor.sizes()));
   const auto checksum_of = [](const at::Tensor& tensor) {
     const at::Tensor values = tensor.cpu();
-    return checksum_text(values.const_data_ptr(), values.nbytes());
+    return checksum_text(checksum_by_threads(values.const_data_ptr(), values.nbytes()));
   };
   std::string of_values = checksum_of(model.parameters().flat());
   if (!model.parameters().is_quantised()) return checksum_text(names) + of_values;

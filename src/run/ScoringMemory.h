@@ -51,7 +51,7 @@ class ScoringMemory {
   int64_t parameter_count() const;
   int64_t weight_bytes(WeightFormat format) const;
   /// Of the fullest of so many GPUs, over which a balanced device map spreads the network: its weights, and
-  /// a pass of `rows` windows. Of one GPU without a map, which in 16 bits holds the fp32 weights, too.
+  /// a pass of `rows` windows. Of one GPU without a map.
   int64_t fullest_gpu_bytes(WeightFormat format, int64_t gpus, int64_t rows) const;
 
  private:

@@ -92,13 +92,14 @@ Trainer::End Trainer::run(int64_t stop_after) {
     stopped = agree_to_stop(stop);
     leaving = stopped || state_.progress.step == last_step;
     profiler_.end_step(state_.progress.step, leaving);
-    const bool saved = at_boundary(leaving);
+    at_boundary(leaving);
     // After the save, as they may take long: a run that is asked to stop does not begin them. What was due,
     // or is cut short, is made up for when the run goes on from this step, so no further one is taken.
     if (!stopped && held_out_due(leaving)) stopped = !measure_held_out(stop);
     if (!stopped && returns_due()) stopped = !measure_returns(stop);
+    const bool cut_short = stopped && !leaving;
     leaving = leaving || stopped;
-    if (stopped && !saved) save(/*leaving=*/true);
+    if (cut_short && !as_root_says(parts_.keeper.safe_step() == state_.progress.step)) save(leaving);
     profiler_.write(leaving);
   }
   const bool finished = state_.progress.step >= options_.train_timesteps;
@@ -124,15 +125,13 @@ bool Trainer::agree_to_stop(const StopRequest& stop) {
   return stop.agreed(parts_.communicator);
 }
 
-bool Trainer::at_boundary(bool leaving) {
+void Trainer::at_boundary(bool leaving) {
   if (due(options_.summary_interval, leaving)) report();
   if (due(options_.ckpt_interval, leaving) || returns_due()) {
     save(leaving);
-    return true;
+  } else if (keeper_wants_step()) {
+    give_step_to_keeper(/*leaving=*/false);
   }
-  const bool wanted = keeper_wants_step();
-  if (wanted) give_step_to_keeper(/*leaving=*/false);
-  return false;
 }
 
 bool Trainer::keeper_wants_step() {
@@ -191,7 +190,7 @@ bool Trainer::measure_held_out(const StopRequest& stop) {
   step_.lend_memory_to([&] {
     figures = held_out.measure([&](double share) {
       parts_.log.measuring_held_out(state_.progress.step, share);
-      return share == 1 || !agree_to_stop(stop);
+      return share == 1 || !stop.agreed(parts_.communicator);
     });
   });
   if (!figures) {

@@ -66,8 +66,7 @@ class Trainer {
 
  private:
   void take_step();
-  /// Returns whether the step is saved.
-  bool at_boundary(bool leaving);
+  void at_boundary(bool leaving);
   bool agree_to_stop(const StopRequest& stop);
   /// Names ranks that hold the others back, where that begins or ends. Collective.
   void watch_for_slow_ranks(const TrainingFigures& figures);

@@ -90,23 +90,34 @@ TEST(Throughput, ARunIsMeasuredRowByRow) {
   EXPECT_FALSE(std::filesystem::exists(run.folder() / "stopped/throughput.json"));
 }
 
+/// A run that scores at once.
+class BesidePyTorch : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(run.collect().exit_code, 0);
+    const Finished trained =
+        run.adtrain("small.yaml --set train_timesteps=2 --set num_warmup_steps=1 --set ckpt_interval=2");
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  }
+  Finished measured(const std::string& rows, const std::string& python) const {
+    return run.adtrain(
+        "throughput runs/small --seconds 0.2 --batch 4 --set score_tasks=all --set device=cpu --rows " +
+        rows + " --python " + quoted(python));
+  }
+  const SmallRun run;
+};
+
 /// By the real packages.
-TEST(Throughput, PyTorchStandsBesideWhereTheMachineHasIt) {
+TEST_F(BesidePyTorch, ItsRowsAreMeasuredWhereThatPythonHasThePackages) {
   for (const char* const package : {"torch", "bitsandbytes"}) {
     if (!has_python_package(package)) GTEST_SKIP() << "no " << package << " in " << ADTRAIN_PYTHON;
   }
-  const SmallRun run;
-  ASSERT_EQ(run.collect().exit_code, 0);
-  ASSERT_EQ(run.adtrain("small.yaml --set train_timesteps=2 --set num_warmup_steps=1 --set ckpt_interval=2")
-                .exit_code,
-            0);
-  const std::string measure = "throughput runs/small --seconds 0.2 --batch 4 --set score_tasks=all ";
-  const std::string rows = "--rows sequential,pytorch,accelerate,bitsandbytes_8bit,bitsandbytes_4bit ";
-  const Finished table = run.adtrain(measure + rows + "--set device=cpu --python " + quoted(ADTRAIN_PYTHON));
+  const Finished table =
+      measured("sequential,pytorch,accelerate,bitsandbytes_8bit,bitsandbytes_4bit", ADTRAIN_PYTHON);
   ASSERT_EQ(table.exit_code, 0) << table.output;
-  const json measured = json::parse(run.read("runs/small/throughput/throughput.json"))["rows"];
-  ASSERT_EQ(measured.size(), 5U);
-  for (const json& row : measured) {
+  const json rows = json::parse(run.read("runs/small/throughput/throughput.json"))["rows"];
+  ASSERT_EQ(rows.size(), 5U);
+  for (const json& row : rows) {
     if (row["row"] == "accelerate") {
       EXPECT_EQ(row["status"], "skipped") << row;
       EXPECT_EQ(row["because"], "no GPU; expected 2 or more");
@@ -118,18 +129,27 @@ TEST(Throughput, PyTorchStandsBesideWhereTheMachineHasIt) {
     EXPECT_GT(row["speed_up"], 0);
     EXPECT_EQ(row["measured"]["device"], "CPU");
   }
+}
 
-  // A Python without the packages, and none.
-  const std::string bare = run.folder() / "bare_python";
-  write_file(bare, "#!/bin/sh\nexec " + quoted(ADTRAIN_PYTHON) + " -I -S \"$@\"\n");
+TEST_F(BesidePyTorch, APythonWithoutThePackagesIsNoFailure) {
+  const std::string bare = run.folder() / "bare python";
+  write_file(bare, std::string("#!/bin/sh\nexec ") + quoted(ADTRAIN_PYTHON) + " -I -S \"$@\"\n");
   std::filesystem::permissions(bare, std::filesystem::perms::owner_all);
-  const Finished without = run.adtrain(measure + "--overwrite --rows sequential,pytorch --python " + bare);
-  EXPECT_EQ(without.exit_code, 0) << without.output;
-  EXPECT_THAT(without.output, AllOf(HasSubstr("PyTorch: skipped: "), HasSubstr("has no package torch"),
-                                    HasSubstr("pip install torch")));
-  const Finished none = run.adtrain(measure + "--overwrite --rows pytorch --python nopython");
-  EXPECT_EQ(none.exit_code, 2) << none.output;
-  EXPECT_THAT(none.output, HasSubstr("PyTorch: failed: --python: found 'nopython', which cannot be started"));
+  const Finished table = measured("sequential,pytorch", bare);
+  EXPECT_EQ(table.exit_code, 0) << table.output;
+  EXPECT_THAT(table.output, AllOf(HasSubstr("PyTorch: skipped: "), HasSubstr("has no package torch"),
+                                  HasSubstr("pip install torch")));
+}
+
+TEST_F(BesidePyTorch, WhatIsNoProgramIsOne) {
+  const std::string text = run.folder() / "text";
+  write_file(text, "");
+  for (const std::string& python : {std::string("nopython"), text}) {
+    const Finished table = measured("pytorch --overwrite", python);
+    EXPECT_EQ(table.exit_code, 2) << table.output;
+    EXPECT_THAT(table.output,
+                HasSubstr("PyTorch: failed: --python: found '" + python + "', which cannot be started"));
+  }
 }
 
 TEST(Throughput, OnGpusARowHasThoseThatItSays) {

@@ -165,7 +165,9 @@ TEST(ParameterBuffer, RoundedWeightsPredictAsAnImageOfThemDoesAndTakeNothingBesi
       EXPECT_EQ(rounded->parameters().flat().scalar_type(), type);
       EXPECT_EQ(rounded->parameters().compute_type(), type);
       EXPECT_EQ(3 * rounded->parameters().bytes(), image->parameters().bytes()) << "without the fp32";
-      EXPECT_FALSE(rounded->parameters().leaves().front().requires_grad());
+      EXPECT_EQ(rounded->parameters().leaves().front().requires_grad(),
+                image->parameters().leaves().front().requires_grad())
+          << "by which linear layers choose their product";
       EXPECT_FALSE(rounded->parameters().is_quantised());
     }
   }

@@ -107,7 +107,7 @@ TEST(ThroughputRows, OthersProgramsComeWhereTheyAreAskedFor) {
   const auto all = throughput_rows({.batch = 8, .precision = "bf16", .peers = true}, {{"4", "5"}, 8, 0});
   EXPECT_EQ(keys_of(all), throughput_row_keys());
   EXPECT_THAT(row_of(all, "accelerate").peer,
-              ElementsAre("--way", "accelerate", "--batch", "8", "--precision", "bf16"));
+              ElementsAre("--way", "accelerate", "--batch", "8", "--precision", "bf16", "--device", "cuda"));
   EXPECT_EQ(row_of(all, "accelerate").gpus_of(0), "4,5");
   EXPECT_EQ(row_of(all, "bitsandbytes_4bit").gpus_of(0), "4");
   EXPECT_FALSE(ThroughputRow::is_peer(row_of(all, "device_map")));

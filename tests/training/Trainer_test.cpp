@@ -251,7 +251,7 @@ TEST(Trainer, AHeldOutLossThatIsDueAtAStopIsMeasuredWhenTheRunGoesOn) {
   EXPECT_THAT(measured(), ElementsAre(2, 3, 4, 6)) << "and not once it is known";
 }
 
-TEST(Trainer, AStopCutsTheHeldOutLossShortAndSavesItsStepBefore) {
+TEST(Trainer, AStopCutsTheHeldOutLossShortAndSavesItsStep) {
   TrainingOptions options = options_of(6, 100);
   options.eval_interval = 2;
   options.test_batch_size = 8;  // many passes

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 /// The network's parameters as a file has them: quantised ones as bitsandbytes' tensors, all others in the
 /// type of torch_dtype, or fp32.
 std::vector<NamedTensor> tensors_of(const RunConfig& config, const Snapshot& snapshot) {
-  const auto model = AlgorithmDistillation::create(config.model, config.model_shape(), /*seed=*/0);
+  const auto model = AlgorithmDistillation::to_be_loaded(config.model, config.model_shape(), /*seed=*/0);
   model->parameters().load(snapshot.model);
   const auto names = quantised_names(config, model->parameters());
   model->quantise(names, *config.quantisation.weights(), at::kCPU,

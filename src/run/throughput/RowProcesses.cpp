@@ -113,20 +113,19 @@ void RowProcesses::answer(int signal, const std::list<Started>& running) {
 
 RowProcesses::End RowProcesses::failed(const ThroughputRow& row, const RankEnd& left,
                                        const fs::path& log) const {
-  constexpr int kNoProgram = 127;  // of env, as of shells
+  constexpr int kNotFound = 127, kNotExecutable = 126;  // of env, as of shells
   const bool is_peer = ThroughputRow::is_peer(row);
-  if (is_peer && left.exit_code == kNoProgram) {
-    return {
-        .because = fmt::format("--python: found '{}', which cannot be started ({}); expected a Python that "
-                               "has the package torch",
-                               settings_.peers.python(), last_line(log)),
-        .code = ExitCode::kUsage};
+  if (is_peer && (left.exit_code == kNotFound || left.exit_code == kNotExecutable)) {
+    return {.because = fmt::format("--python: found '{}', which cannot be started ({}); expected a Python "
+                                   "that has the package torch",
+                                   settings_.peers.python(), last_line(log)),
+            .code = ExitCode::kUsage};
   }
   End end{.because = error_in(log), .code = static_cast<ExitCode>(left.exit_code)};
+  end.is_missing = is_peer && end.code == ExitCode::kEnvironment;
   if (end.because.empty() && is_peer) end.because = last_line(log);  // Python's error
   if (end.because.empty()) end.because = left.text();
-  const bool says_all = end.code == ExitCode::kUsage || (is_peer && end.code == ExitCode::kEnvironment);
-  if (!says_all) end.because += "; see " + log.string();
+  if (end.code != ExitCode::kUsage && !end.is_missing) end.because += "; see " + log.string();
   return end;
 }
 

@@ -33,6 +33,7 @@ class RowProcesses {
     std::vector<ScoringSpeed> speeds = {};  ///< of its processes; empty where one failed
     std::string because = {};
     ExitCode code = ExitCode::kDone;
+    bool is_missing = false;  ///< what it runs is not on this machine, which is no failure
   };
   End measure(const ThroughputRow& row);
   /// Whether a signal asked to end.

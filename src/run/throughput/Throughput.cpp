@@ -154,9 +154,7 @@ class Throughput {
       const RowProcesses::End end = processes.measure(row);
       if (processes.stopping()) return;
       result.because = end.because;
-      // Packages that a machine does not have are no failure.
-      result.failed =
-          end.speeds.empty() && !(ThroughputRow::is_peer(row) && end.code == ExitCode::kEnvironment);
+      result.failed = end.speeds.empty() && !end.is_missing;
       if (!end.speeds.empty()) result.speed = ScoringSpeed::together(end.speeds);
       if (result.speed && result.speed->samples == 0) {
         result.speed.reset();

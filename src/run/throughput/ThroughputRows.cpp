@@ -127,7 +127,10 @@ std::vector<ThroughputRow> throughput_rows(const ThroughputPlan& plan, const Thr
   const auto add_peer = [&](const char* way, const std::string& name) -> ThroughputRow& {
     ThroughputRow& row = add(way, name, {});
     row.settings.clear();
-    row.peer = {"--way", way, "--batch", std::to_string(plan.batch), "--precision", plan.precision};
+    row.peer = {"--way",       way,
+                "--batch",     std::to_string(plan.batch),
+                "--precision", plan.precision,
+                "--device",    on_cpu ? "cpu" : "cuda"};
     return row;
   };
   add_peer("pytorch", "PyTorch");

@@ -23,17 +23,23 @@ NEEDED = {"pytorch": [], "accelerate": ["accelerate"], "bitsandbytes_8bit": ["bi
           "bitsandbytes_4bit": ["bitsandbytes"]}
 
 
-def import_all(way):
-    """The packages of a way, or the end of the program."""
+def end_as_missing(what):
+    print(f"adtrain: {what}, or another --python", flush=True)
+    sys.exit(MISSING)
+
+
+def expect_all(way, device):
+    """The packages of a way and a GPU, or the end of the program."""
     for package in ["torch", *NEEDED[way]]:
         try:
             importlib.import_module(package)
         except ModuleNotFoundError as error:
             if error.name != package:
                 raise
-            print(f"adtrain: {sys.executable} has no package {package}; expected it there: {sys.executable} -m pip install "
-                  f"{package}, or another --python", flush=True)
-            sys.exit(MISSING)
+            end_as_missing(f"{sys.executable} has no package {package}; expected it there: {sys.executable} -m pip install "
+                           f"{package}")
+    if device == "cuda" and not sys.modules["torch"].cuda.is_available():
+        end_as_missing(f"the package torch of {sys.executable} sees no GPU; expected one that is built for CUDA")
 
 
 def network_of(shape):
@@ -117,7 +123,7 @@ def memory_and_devices(device, way):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, 0, [], "CPU"
     gpus = range(torch.cuda.device_count() if way == "accelerate" else 1)
     in_use = [(total - free, total) for free, total in map(torch.cuda.mem_get_info, gpus)]
-    names = [f"GPU-{torch.cuda.get_device_properties(gpu).uuid}" for gpu in gpus]
+    names = [str(getattr(torch.cuda.get_device_properties(gpu), "uuid", gpu)) for gpu in gpus]
     return *max(in_use), names, torch.cuda.get_device_name(0)
 
 
@@ -125,7 +131,7 @@ def measured(options):
     import torch
 
     dtype = getattr(torch, TYPES[options.precision])
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = options.device
     shape = options.network
     with torch.inference_mode():
         network = placed(network_of(shape).to(dtype).eval(), options.way, dtype, device)
@@ -150,12 +156,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--way", choices=NEEDED, required=True)
     parser.add_argument("--network", type=json.loads, required=True)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--precision", choices=TYPES, default="bf16")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--output")
     options = parser.parse_args()
-    import_all(options.way)
+    expect_all(options.way, options.device)
     speed = measured(options)
     print(json.dumps(speed), flush=True)
     if options.output:

@@ -16,43 +16,54 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const char* action, const fs::path& path) {
+[[noreturn]] void fail_at(const char* action, const fs::path& path) {
   throw fs::filesystem_error(std::string("cannot ") + action, path,
                              std::error_code(errno, std::generic_category()));
 }
 
-int opened(const fs::path& path, int flags, const char* action) {
-  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
-  if (fd < 0) fail(action, path);
-  return fd;
+/// The path of a regular file; throws for another, which could block or never end.
+const fs::path& regular(const fs::path& path) {
+  const fs::file_status status = fs::status(path);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    errno = fs::is_directory(status) ? EISDIR : EINVAL;
+    fail_at("read", path);
+  }
+  return path;
+}
+
+size_t size_of(const OpenFile& file) {
+  struct stat found {};
+  if (::fstat(file.descriptor(), &found) != 0) file.fail("read");
+  return static_cast<size_t>(found.st_size);
 }
 
 }  // namespace
 
-FileReader::FileReader(const fs::path& path) : path_(path) {
-  const fs::file_status status = fs::status(path);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
-    errno = fs::is_directory(status) ? EISDIR : EINVAL;
-    fail("read", path);
-  }
-  fd_ = opened(path, O_RDONLY, "read");
-  struct stat found {};
-  if (::fstat(fd_, &found) != 0) {
-    ::close(fd_);
-    fail("read", path);
-  }
-  size_ = static_cast<size_t>(found.st_size);
+OpenFile::OpenFile(const fs::path& path, int flags, const char* action)
+    : path_(path), descriptor_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0) fail(action);
 }
 
-FileReader::~FileReader() {
-  ::close(fd_);
+OpenFile::~OpenFile() {
+  ::close(descriptor_);
 }
+
+void OpenFile::flush() const {
+  if (::fsync(descriptor_) != 0) fail("flush");
+}
+
+void OpenFile::fail(const char* action) const {
+  fail_at(action, path_);
+}
+
+FileReader::FileReader(const fs::path& path)
+    : file_(regular(path), O_RDONLY, "read"), size_(size_of(file_)) {}
 
 size_t FileReader::read_some(size_t first, char* bytes, size_t size) const {
   while (true) {
-    const ssize_t got = ::pread(fd_, bytes, size, static_cast<off_t>(first));
+    const ssize_t got = ::pread(file_.descriptor(), bytes, size, static_cast<off_t>(first));
     if (got >= 0) return static_cast<size_t>(got);
-    if (errno != EINTR) fail("read", path_);
+    if (errno != EINTR) file_.fail("read");
   }
 }
 
@@ -61,39 +72,30 @@ void FileReader::read(size_t first, char* bytes, size_t size) const {
     const size_t some = read_some(first + got, bytes + got, size - got);
     if (some == 0) {
       errno = EIO;  // it was cut off since it was opened
-      fail("read", path_);
+      file_.fail("read");
     }
     got += some;
   }
 }
 
-FileWriter::FileWriter(const fs::path& path)
-    : path_(path), fd_(opened(path, O_WRONLY | O_CREAT | O_TRUNC, "create")) {}
-
-FileWriter::~FileWriter() {
-  ::close(fd_);
-}
+FileWriter::FileWriter(const fs::path& path) : file_(path, O_WRONLY | O_CREAT | O_TRUNC, "create") {}
 
 void FileWriter::append(std::string_view bytes) {
   const int fault = Fault::of_this_process().write_error();
   if (fault != 0)
     bytes = bytes.substr(0, bytes.size() / 2);  // simulates a disk that fills up in the middle of a file
   while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    const ssize_t written = ::write(file_.descriptor(), bytes.data(), bytes.size());
     if (written < 0) {
       if (errno == EINTR) continue;
-      fail("write", path_);
+      file_.fail("write");
     }
     bytes.remove_prefix(static_cast<size_t>(written));
   }
   if (fault != 0) {
     errno = fault;
-    fail("write", path_);
+    file_.fail("write");
   }
-}
-
-void FileWriter::flush() {
-  if (::fsync(fd_) != 0) fail("flush", path_);
 }
 
 std::string read_file(const fs::path& path) {
@@ -145,12 +147,7 @@ void rename_durably(const fs::path& from, const fs::path& to) {
 }
 
 void flush_to_disk(const fs::path& path) {
-  const int fd = opened(path, O_RDONLY, "open");
-  const int result = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
-  errno = error;
-  if (result != 0) fail("flush", path);
+  OpenFile(path, O_RDONLY, "open").flush();
 }
 
 }  // namespace adtrain

@@ -14,13 +14,30 @@ namespace adtrain {
 /// Reads a regular file only: a pipe or a device could block or never end.
 std::string read_file(const std::filesystem::path& path);
 
+/// An open file or folder, which its destructor closes.
+class OpenFile {
+ public:
+  /// `flags`: of open(2). `action`: "create", for the error.
+  OpenFile(const std::filesystem::path& path, int flags, const char* action);
+  ~OpenFile();
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  /// To the disk.
+  void flush() const;
+  /// Throws the error of this file that `errno` tells.
+  [[noreturn]] void fail(const char* action) const;
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_;
+};
+
 /// A regular file that is open for reading. Thread-safe.
 class FileReader {
  public:
   explicit FileReader(const std::filesystem::path& path);
-  ~FileReader();
-  FileReader(const FileReader&) = delete;
-  FileReader& operator=(const FileReader&) = delete;
 
   /// Bytes that it had when it was opened.
   size_t size() const { return size_; }
@@ -30,26 +47,21 @@ class FileReader {
   void read(size_t first, char* bytes, size_t size) const;
 
  private:
-  std::filesystem::path path_;
-  int fd_;
-  size_t size_ = 0;
+  OpenFile file_;
+  size_t size_;
 };
 
 /// A new file, written from front to back. Not atomic: for files inside a folder that is renamed later.
 class FileWriter {
  public:
   explicit FileWriter(const std::filesystem::path& path);
-  ~FileWriter();
-  FileWriter(const FileWriter&) = delete;
-  FileWriter& operator=(const FileWriter&) = delete;
 
   void append(std::string_view bytes);
   /// To the disk. To be called at the end: without it a file may be lost where the host fails.
-  void flush();
+  void flush() { file_.flush(); }
 
  private:
-  std::filesystem::path path_;
-  int fd_;
+  OpenFile file_;
 };
 
 /// Writes `bytes` by a FileWriter and flushes them.

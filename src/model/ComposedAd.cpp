@@ -106,7 +106,8 @@ ComposedAd::Tokens ComposedAd::tokens_of(const Batch& batch, LossPositions posit
     const at::Tensor x = (*previous_)(batch);
     return {x, stack_.one_stream(x, plan(positions)), positions == LossPositions::kAll ? x.size(1) : 1};
   }
-  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
+  const PlainSequence sequence =
+      PlainSequence::of(batch, shape(), positions, compute_type(), stack_.reads_masks(plan(positions)));
   const at::Tensor x =
       at::cat({transitions_.context(sequence.features), transitions_.query_state(sequence.queries)}, 1);
   return {x, sequence.streams, sequence.queries.size(1)};

@@ -128,7 +128,8 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
                                          .drops_attention_output = dropout.attention_output > 0};
   const Linear without_bias = {qkv_.weight, {}};
   const bool attention_sums_bias = pass.order.kernels == AttentionKernels::kStreamed &&
-                                   !pass.order.rotary.cosines.defined() && !query_norm_.weight.defined();
+                                   !pass.order.rotary.cosines.defined() && !query_norm_.weight.defined() &&
+                                   pass.order.streams.queries == 0;
   const at::Tensor bias_of_attention = attention_sums_bias ? qkv_.bias : at::Tensor();
   auto [projected, residual] =
       kernels::pre_norm_before_attention(x, parameters_of(norm_1_, attention_sums_bias ? without_bias : qkv_),
@@ -231,14 +232,14 @@ at::Tensor ComposedBlock::attention(const at::Tensor& projected, const TokenOrde
   if (order.kernels == AttentionKernels::kStreamed && !order.rotary.cosines.defined()) {
     const kernels::HeadNorms norms = {query_norm_.weights(), key_norm_.weights()};
     return kernels::streamed_attention(plain_heads_of(projected), rows, order.penalty, dropout_rate, norms,
-                                       main_gradients, order.streams.segments, projection_bias);
+                                       main_gradients, order.streams, projection_bias);
   }
   const at::Tensor qkv = heads_of(projected);
   if (order.kernels != AttentionKernels::kOperators) {
     const at::Tensor ordered = order.rotary.cosines.defined() ? rotated_heads(qkv, order.rotary) : qkv;
     if (order.kernels == AttentionKernels::kStreamed)
       return kernels::streamed_attention(ordered, rows, order.penalty, dropout_rate, /*norms=*/{},
-                                         /*main_gradients=*/nullptr, order.streams.segments);
+                                         /*main_gradients=*/nullptr, order.streams);
     return last_of(kernels::cudnn_attention(ordered, order.penalty, dropout_rate), 1, rows);
   }
   if (order.alibi.defined()) return attend_with_scores(qkv, rows, order.alibi, dropout_rate);

@@ -46,12 +46,13 @@ ComposedStack::ComposedStack(ParameterFactory& factory, const ModelOptions& opti
   }
 }
 
+bool ComposedStack::reads_masks(const kernels::KernelPlan& plan) const {
+  return attention_kernels(plan) == AttentionKernels::kOperators && position_kind_ != PositionKind::kAlibi;
+}
+
 TokenStreams ComposedStack::one_stream(const at::Tensor& x, const kernels::KernelPlan& plan,
                                        const TokenSegments& segments) const {
-  // ALiBi's scores are a mask of their own.
-  const bool reads_mask =
-      attention_kernels(plan) == AttentionKernels::kOperators && position_kind_ != PositionKind::kAlibi;
-  if (!reads_mask) return {.context = x.size(1), .segments = segments};
+  if (!reads_masks(plan)) return {.context = x.size(1), .segments = segments};
   return TokenStreams::one(x.size(1), x, segments);
 }
 

@@ -21,6 +21,8 @@ class ComposedStack {
  public:
   ComposedStack(ParameterFactory& factory, const ModelOptions& options, const Initialisation& initial);
 
+  /// Whether attention reads the masks of TokenStreams. ALiBi's scores are a mask of their own.
+  bool reads_masks(const kernels::KernelPlan& plan) const;
   /// One causal stream of the tokens x (B, tokens, width), without masks where attention reads none.
   TokenStreams one_stream(const at::Tensor& x, const kernels::KernelPlan& plan,
                           const TokenSegments& segments = {}) const;

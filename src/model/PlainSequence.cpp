@@ -7,16 +7,18 @@
 namespace adtrain {
 
 PlainSequence PlainSequence::of(const Batch& batch, const ModelShape& shape, LossPositions positions,
-                                at::ScalarType type) {
+                                at::ScalarType type, bool masks) {
   const int64_t length = batch.states.size(1);
   const at::Tensor features = transition_features(batch, shape, type);
   const at::Tensor states = state_index(batch.states, shape);
   const at::Tensor steps = at::arange(length, states.options().dtype(at::kLong));
   if (positions == LossPositions::kAll) {
-    return {features, states, steps.repeat({2}), TokenStreams::two(length, length, features)};
+    return {features, states, steps.repeat({2}),
+            masks ? TokenStreams::two(length, length, features)
+                  : TokenStreams{.context = length, .queries = length}};
   }
   return {features.narrow(1, 0, length - 1), states.narrow(1, length - 1, 1), steps,
-          TokenStreams::one(length, features)};
+          masks ? TokenStreams::one(length, features) : TokenStreams{.context = length}};
 }
 
 }  // namespace adtrain

@@ -21,9 +21,9 @@ struct PlainSequence {
   at::Tensor positions;  ///< int64 (context + Q): each token's position in its prefix
   TokenStreams streams;
 
-  /// `type`: of the features.
+  /// `type`: of the features. `masks`: whether the streams need their masks.
   static PlainSequence of(const Batch& batch, const ModelShape& shape, LossPositions positions,
-                          at::ScalarType type);
+                          at::ScalarType type, bool masks);
 };
 
 }  // namespace adtrain

@@ -101,7 +101,8 @@ AlgorithmDistillation::Predictions PreNormAd::forward(const Batch& batch, LossPo
 }
 
 PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
-  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
+  const PlainSequence sequence =
+      PlainSequence::of(batch, shape(), positions, compute_type(), plan(positions).reads_masks());
   const at::Tensor x = at::cat({embed_context_(sequence.features), embed_query_state_(sequence.queries)}, 1);
   return {x, sequence.streams, sequence.queries.size(1)};
 }

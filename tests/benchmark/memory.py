@@ -35,6 +35,11 @@ CONFIGURATIONS = {
     "large, bf16, eager": (LARGE, {"train_batch_size": 64, "cuda_graph": "off"}),
 }
 COMMON = {"eval_interval": 0, "ckpt_interval": 1000000, "summary_interval": STEPS, "device": "cuda"}
+EVERY = {"train_batch_size": 32, "loss_positions": "all"}
+OF_PIECES = {**EVERY, "transformer_block": "vintix", "token_layout": "transition"}  # attention over two streams
+for name, kept in (("", "none"), (", recompute: mlp", "mlp"), (", recompute: block", "block")):
+    CONFIGURATIONS[f"large, bf16, every position{name}"] = (LARGE, {**EVERY, "recompute": kept})
+    CONFIGURATIONS[f"large, vintix over transitions, every position{name}"] = (LARGE, {**OF_PIECES, "recompute": kept})
 STREAMS = 20
 SOURCE_STEPS = {GUIDE: 1000, LARGE: 2000}  # of a stream
 

@@ -136,6 +136,11 @@ TEST(EmulatedStreamedAttention, OfFewTokensIsTheReference) {
   }
 }
 
+TEST(EmulatedStreamedAttention, OfTwoStreamsIsTheReference) {
+  at::manual_seed(fresh_seed());
+  testing::expect_streamed_attention_of_two_streams_is_the_reference(at::kCPU, /*long_ones=*/false);
+}
+
 TEST(EmulatedStreamedAttention, OverflowInFp16ComesOut) {
   at::manual_seed(fresh_seed());
   testing::expect_overflow_comes_out(at::kCPU);

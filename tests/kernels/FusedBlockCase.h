@@ -283,7 +283,8 @@ inline at::Tensor scores_of(const at::Tensor& qkv, const FusedBlockData& data) {
   at::Tensor scores =
       at::matmul(qkv[0], qkv[1].transpose(2, 3)) / std::sqrt(static_cast<double>(qkv.size(4)));
   if (data.tried().alibi) {
-    const at::Tensor place = at::arange(tokens, scores.options().requires_grad(false));
+    const at::Tensor context = at::arange(tokens, scores.options().requires_grad(false));
+    const at::Tensor place = at::cat({context, context.narrow(0, tokens - queries, queries)});
     const at::Tensor head = at::arange(1, heads + 1, place.options());
     const at::Tensor slope = at::exp2(head * (-8.0 / heads)).view({heads, 1, 1});
     scores = scores - slope * (place.unsqueeze(1) - place.unsqueeze(0));

@@ -321,7 +321,12 @@ TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {
   EXPECT_TRUE(KernelPlan(other, kAmpere, at::kHalf).cudnn_attention());
   other = xland;
   other.two_streams = true;
-  EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("token_layout: previous"));
+  for (const bool alibi : {true, false}) {
+    other.alibi = alibi;
+    const KernelPlan plan(other, kHopper, at::kHalf);
+    EXPECT_TRUE(plan.own_attention() && !plan.reads_masks());
+  }
+  EXPECT_THAT(why(other, kAmpere, at::kHalf), HasSubstr("token_layout: previous"));
   other = xland;
   other.tokens = 63;
   EXPECT_THAT(why(other, kAmpere, at::kHalf), HasSubstr("63 tokens"));

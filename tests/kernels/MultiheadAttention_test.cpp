@@ -62,6 +62,10 @@ TEST_F(StreamedAttention, WithoutPenaltyOrOfFewTokensIsTheReference) {
   }
 }
 
+TEST_F(StreamedAttention, OfTwoStreamsIsTheReference) {
+  testing::expect_streamed_attention_of_two_streams_is_the_reference(at::kCUDA, /*long_ones=*/true);
+}
+
 TEST_F(StreamedAttention, OverflowInFp16ComesOut) {
   testing::expect_overflow_comes_out(at::kCUDA);
 }
@@ -181,7 +185,8 @@ TEST_P(StreamedAttentionSpeed, DISABLED_BesideLibraries) {
   if (head_size <= 64) {
     report("streamed", [&] {
       return kernels::streamed_attention(qkv, tokens, penalty, dropout, /*norms=*/{},
-                                         /*main_gradients=*/nullptr, segments);
+                                         /*main_gradients=*/nullptr,
+                                         {.context = tokens, .segments = segments});
     });
   }
   if (segment > 0) return;

@@ -69,11 +69,13 @@ inline void expect_streamed_attention_is_the_reference(const MultiheadAttentionC
   const auto penalty = tried.block.alibi ? kernels::DistancePenalty::kAlibi : kernels::DistancePenalty::kNone;
   // In fp32, so that its gradient is not rounded.
   const at::Tensor bias =
-      norms.defined() ? at::Tensor()
-                      : at::zeros({3 * shape.width}, projected.options().dtype(at::kFloat)).requires_grad_();
-  const at::Tensor found = kernels::streamed_attention(data.by_kind(projected).permute({2, 0, 3, 1, 4}),
-                                                       shape.rows, penalty, tried.block.dropout, norms,
-                                                       /*main_gradients=*/nullptr, block.segments, bias);
+      norms.defined() || shape.queries > 0
+          ? at::Tensor()
+          : at::zeros({3 * shape.width}, projected.options().dtype(at::kFloat)).requires_grad_();
+  const at::Tensor found = kernels::streamed_attention(
+      data.by_kind(projected).permute({2, 0, 3, 1, 4}), shape.rows, penalty, tried.block.dropout, norms,
+      /*main_gradients=*/nullptr,
+      {.context = shape.tokens, .queries = shape.queries, .segments = block.segments}, bias);
   EXPECT_LT(error_of(found, expected), value_tolerance(tried));
   torch::autograd::variable_list given = {projected};
   for (const at::Tensor& parameter : norms.parameters()) given.push_back(parameter);
@@ -91,11 +93,38 @@ inline void expect_streamed_attention_is_the_reference(const MultiheadAttentionC
     EXPECT_TRUE(wrong.le(most).all().item<bool>()) << "sums of columns, by " << wrong.max();
     return;
   }
+  if (!norms.defined()) return;
   // Together: a bias of all keys changes no weights, so that its gradient is what rounding leaves.
   const auto of_parameters = [](const torch::autograd::variable_list& all) {
     return at::cat(at::TensorList(all).slice(1));
   };
-  EXPECT_LT(error_of(of_parameters(gradients), of_parameters(right)), gradient_tolerance(tried));
+  expect_gradient(of_parameters(gradients), of_parameters(right), gradient_tolerance(tried), tried.gradient);
+}
+
+/// Queries over a context, as networks of chosen pieces have them; `long_ones`: for a GPU.
+inline void expect_streamed_attention_of_two_streams_is_the_reference(at::Device device, bool long_ones) {
+  std::vector<FusedBlockCase> cases = {
+      {{2, 70, 140, 128, 2, true, 70}, 0.1},  {{1, 65, 130, 64, 2, true, 65}, 0.0},
+      {{2, 100, 30, 64, 1, true, 60}, 0.1},   {{2, 1, 2, 64, 1, true, 1}, 0.0},
+      {{1, 330, 500, 64, 1, true, 200}, 0.0}, {{1, 140, 280, 64, 1, true, 140}, 0.1, 4.0}};
+  if (long_ones) {
+    cases.push_back({{2, 1024, 2048, 512, 8, true, 1024}, 0.1});
+    cases.push_back({{2, 1500, 1500, 384, 12, true, 1500}, 0.0});
+    cases.push_back({{1, 4096, 8192, 128, 4, true, 4096}, 0.0});
+  }
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    for (const NormsOfHeads norms : {NormsOfHeads::kNone, NormsOfHeads::kRms, NormsOfHeads::kLayer}) {
+      if (type == at::kHalf && norms == NormsOfHeads::kRms) continue;
+      for (FusedBlockCase tried : cases) {
+        for (const bool alibi : {true, false}) {
+          tried.alibi = alibi;
+          const MultiheadAttentionCase of_case = {tried, Lying::kByThirds, type};
+          SCOPED_TRACE(name_of(of_case));
+          expect_streamed_attention_is_the_reference(of_case, device, norms);
+        }
+      }
+    }
+  }
 }
 
 /// In fp16 a gradient that overflowed before attention must be seen behind it, so that a loss scale falls.

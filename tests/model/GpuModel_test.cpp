@@ -99,6 +99,28 @@ TEST(GpuRecomputation, KeepsLess) {
   EXPECT_NEAR(block / none, 1.0 / 14, 0.06);
 }
 
+/// As wide as networks whose linear layers have several products to choose from.
+TEST(GpuRoundedWeights, PredictAsAnImageOfThemDoes) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const at::Device gpu(at::kCUDA, 0);
+  for (const char* const name : {"pre_norm", "post_norm", "gpt2", "vintix", "xland"}) {
+    Variant changed = testing::variant(name);
+    changed.options.tf_n_embd = 512;
+    changed.options.tf_n_head = 8;
+    changed.options.n_transit = 128;
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      SCOPED_TRACE(std::string(name) + " in " + c10::toString(type));
+      const auto image = testing::small_model(changed), rounded = testing::small_model(changed);
+      image->parameters().to(gpu, type);
+      rounded->parameters().round(gpu, type);
+      for (const int64_t rows : {2, 33}) {
+        const Batch batch = testing::random_plain(rows, changed.options.n_transit).to(gpu);
+        EXPECT_TRUE(at::equal(rounded->predict(batch).actions, image->predict(batch).actions)) << rows;
+      }
+    }
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   std::vector<std::string> variants = testing::composed_names();
@@ -119,8 +141,11 @@ std::vector<Case> cases() {
     }
     for (const char* variant : {"xland", "vintix", "pre_norm_previous", "xland_without_positions"})
       all.push_back({variant, LossPositions::kAll, type, tolerance, kWindow, /*head_size=*/32});
-    for (const char* variant : {"pre_norm_pieces", "vintix_rotary", "xland_transition"})
+    for (const char* variant : {"pre_norm_pieces", "vintix_rotary", "xland_transition"}) {
       all.push_back({variant, LossPositions::kLast, type, tolerance, kWindow});
+      all.push_back(
+          {variant, LossPositions::kAll, type, tolerance, kWindow, /*head_size=*/32});  // two streams
+    }
   }
   return all;
 }

@@ -53,6 +53,10 @@ inline void compose(const std::string& name, ModelOptions& options) {
     options.token_layout = TokenLayout::kTransition;
     options.pieces = {.norm = NormKind::kRms, .qk_norm = Choice::kOn, .bias = BiasPlaces::kAttention};
   }
+  if (name == "vintix_transition") {
+    options.transformer_block = TransformerBlock::kVintix;
+    options.token_layout = TokenLayout::kTransition;
+  }
   if (name == "vintix_rotary") {
     options.transformer_block = TransformerBlock::kVintix;
     options.token_layout = TokenLayout::kTransition;

@@ -205,10 +205,11 @@ std::vector<Case> cases() {
       for (const char* composed : {"xland", "vintix", "pre_norm_previous"})
         all.push_back({type, composed, positions, 512, 8});
     }
+    all.push_back({type, "vintix_transition", LossPositions::kAll, 512, 8});
     for (const char* streaming : {"pre_norm", "post_norm"})
       all.push_back({type, streaming, LossPositions::kAll, 64, 1});
     if (type != at::kBFloat16) continue;
-    for (const char* composed : {"vintix", "pre_norm_previous"})
+    for (const char* composed : {"vintix", "pre_norm_previous", "vintix_transition"})
       all.push_back({type, composed, LossPositions::kAll, 64, 2});
   }
   return all;

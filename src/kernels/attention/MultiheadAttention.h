@@ -48,7 +48,8 @@ __host__ __device__ HeadMatrix<Value> rows_of_heads(Value* data, const BlockShap
 struct AlibiReach {
   float* longest_keys;  ///< (S, H): scratch memory of the forward pass; null for no ALiBi
   /// (S, H, blocks of kReachRows tokens): the first key that the block's queries read. The forward pass
-  /// writes it for blocks that have queries, the backward pass reads it.
+  /// writes it for blocks that have queries, the backward pass reads it. Of two streams the same once more
+  /// follows, for the second one.
   int* first_keys;
 
   static constexpr int kReachRows = 64;
@@ -71,8 +72,7 @@ struct RowsAround {
 
 /// Sequences, streams, rows and padding are those of BlockShape. The output of a warp tile of 16 rows that
 /// are all padding is 0. Heads of 32 and 64 may have any number of tokens. Where is_streaming(), attention is
-/// causal, without padding and rotation. With two streams (TwoStreams.h) it is also without ALiBi and
-/// segments.
+/// causal, without padding and rotation. With two streams (TwoStreams.h) it is also without segments.
 struct MultiheadAttention {
   using Heads = HeadMatrix<const __nv_bfloat16>;
 

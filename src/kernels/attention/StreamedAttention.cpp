@@ -12,6 +12,7 @@
 #include "kernels/MatrixOperation.h"
 #include "kernels/attention/HeadViews.h"
 #include "kernels/attention/streaming/StreamingAttention.h"
+#include "kernels/attention/streaming/TwoStreams.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/primitives/KernelOperation.h"
 
@@ -41,6 +42,7 @@ struct Call {
   at::Tensor output, lse, bits = {};
   at::Tensor longest_keys = {}, first_keys = {};  ///< undefined without ALiBi
   float scale = 1;
+  int64_t queries = 0;  ///< of a second stream
   TokenSegments segments = {};
 
   int64_t rows() const { return output.size(1); }
@@ -54,11 +56,12 @@ struct Call {
   }
   BlockShape shape() const {
     return {static_cast<int>(qkv.size(1)),
-            static_cast<int>(qkv.size(3)),
+            static_cast<int>(qkv.size(3) - queries),
             static_cast<int>(rows()),
             static_cast<int>(output.size(2)),
             static_cast<int>(qkv.size(2)),
-            /*causal=*/true};
+            /*causal=*/true,
+            static_cast<int>(queries)};
   }
   /// `read`: queries_and_keys(), borrowed.
   MultiheadAttention attention(const at::Tensor& read) const {
@@ -87,7 +90,7 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& qkv,
                             at::TensorList parameters, int64_t rows, DistancePenalty penalty,
-                            double dropout_rate, MainGradients* main_gradients,
+                            double dropout_rate, MainGradients* main_gradients, int64_t queries,
                             const TokenSegments& segments) {
     const c10::cuda::CUDAGuard on_device(qkv.device());
     const int64_t sequences = qkv.size(1), heads = qkv.size(2), tokens = qkv.size(3);
@@ -96,6 +99,7 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
                  .norms = norms_of(parameters),
                  .output = at::empty({sequences, rows, heads * qkv.size(4)}, like),
                  .lse = at::empty({sequences, heads, rows}, like.dtype(at::kFloat)),
+                 .queries = queries,
                  .segments = segments};
     const BlockPass pass(qkv[0], heads, dropout_rate, /*hidden_rate=*/0, /*own_attention=*/true, nullptr);
     if (!pass.keep_attention.always()) {
@@ -104,16 +108,19 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
     }
     if (penalty == DistancePenalty::kAlibi) {
       call.longest_keys = at::empty({sequences, heads}, call.lse.options());
-      call.first_keys = at::empty({sequences, heads, AlibiReach::blocks(tokens)}, like.dtype(at::kInt));
+      const int64_t passes = queries > 0 ? 2 : 1;
+      call.first_keys =
+          at::empty({passes, sequences, heads, AlibiReach::blocks(tokens)}, like.dtype(at::kInt));
     }
     const at::Tensor read = call.queries_and_keys();
-    streaming_attention(call.attention(read), current_stream());
+    const auto attend = queries > 0 ? two_stream_attention : streaming_attention;
+    attend(call.attention(read), current_stream());
     autograd::variable_list kept = {call.qkv,  call.output,       call.lse,
                                     call.bits, call.longest_keys, call.first_keys};
     kept.insert(kept.end(), parameters.begin(), parameters.end());
     context->save_for_backward(std::move(kept));
-    context->saved_data["remembered"] =
-        c10::IValue::make_capsule(c10::make_intrusive<Remembered>(call.scale, main_gradients, segments));
+    context->saved_data["remembered"] = c10::IValue::make_capsule(
+        c10::make_intrusive<Remembered>(call.scale, main_gradients, queries, segments));
     return call.output;
   }
 
@@ -131,6 +138,7 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
                        .longest_keys = saved[4],
                        .first_keys = saved[5],
                        .scale = remembered->scale,
+                       .queries = remembered->queries,
                        .segments = remembered->segments};
     const c10::cuda::CUDAGuard on_device(call.qkv.device());
     const at::Tensor d_output = gradients[0].contiguous();
@@ -146,12 +154,20 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
           attention.shape.sequences * MultiheadAttentionGradients::blocks(attention.shape.tokens);
       column_parts = at::empty({parts, parameters[0].numel()}, call.lse.options());
     }
-    streaming_attention_backward(
+    at::Tensor from_queries;
+    if (call.queries > 0 && call.rows() > call.queries) {
+      from_queries =
+          at::empty({2, call.qkv.size(1), attention.shape.tokens, attention.shape.width}, d_output.options());
+    }
+    const auto attend_backward =
+        call.queries > 0 ? two_stream_attention_backward : streaming_attention_backward;
+    attend_backward(
         attention,
         {values_of(d_output), matrix_of_heads<__nv_bfloat16>(call.queries_of(d_read)),
          matrix_of_heads<__nv_bfloat16>(d_read[1]), matrix_of_heads<__nv_bfloat16>(d_qkv[2]),
-         attention.shape.tokens - attention.shape.rows, minus_deltas.data_ptr<float>(),
-         longest_rows.data_ptr<float>(), column_parts.defined() ? column_parts.data_ptr<float>() : nullptr},
+         attention.shape.length() - attention.shape.rows, minus_deltas.data_ptr<float>(),
+         longest_rows.data_ptr<float>(), column_parts.defined() ? column_parts.data_ptr<float>() : nullptr,
+         from_queries.defined() ? values_of(from_queries) : nullptr},
         current_stream());
     autograd::variable_list result = {d_qkv};
     if (!parameters.empty()) {
@@ -164,16 +180,18 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
       }
       for (at::Tensor& gradient : place.finish()) result.push_back(std::move(gradient));
     }
-    result.resize(result.size() + 5);  // rows, penalty, dropout, main gradients and segments get no gradients
+    constexpr size_t kOthers = 6;  // what follows the parameters gets no gradients
+    result.resize(result.size() + kOthers);
     return result;
   }
 
  private:
   struct Remembered : torch::CustomClassHolder {
-    Remembered(float of_kept, MainGradients* gradients_to, TokenSegments of_rows)
-        : scale(of_kept), main_gradients(gradients_to), segments(std::move(of_rows)) {}
+    Remembered(float of_kept, MainGradients* gradients_to, int64_t of_stream, TokenSegments of_rows)
+        : scale(of_kept), main_gradients(gradients_to), queries(of_stream), segments(std::move(of_rows)) {}
     float scale;
     MainGradients* main_gradients;
+    int64_t queries;
     TokenSegments segments;
   };
   static constexpr size_t kTensors = 6;  ///< that are kept, before the parameters
@@ -183,11 +201,11 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
 
 at::Tensor streamed_attention(const at::Tensor& qkv, int64_t rows, DistancePenalty penalty,
                               double dropout_rate, const HeadNorms& norms, MainGradients* main_gradients,
-                              const TokenSegments& segments, const at::Tensor& projection_bias) {
+                              const TokenStreams& streams, const at::Tensor& projection_bias) {
   std::vector<at::Tensor> parameters = norms.parameters();
   if (projection_bias.defined()) parameters.push_back(projection_bias);
   return StreamedAttention::apply(qkv, at::TensorList(parameters), rows, penalty, dropout_rate,
-                                  main_gradients, segments);
+                                  main_gradients, streams.queries, streams.segments);
 }
 
 }  // namespace adtrain::kernels

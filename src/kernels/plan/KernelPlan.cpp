@@ -92,6 +92,7 @@ Why why_no_streaming_kernels(const DeviceTraits& device) {
 /// tokens with heads of 32, and to 4096 with dropout, cuDNN's took longer throughout. With heads of 64 its
 /// advantage grows with the tokens.
 bool cudnn_is_faster(const NetworkShape& network, at::ScalarType type) {
+  if (network.two_streams) return false;  // it is for one
   constexpr int64_t kSmallHead = 32;
   if (network.packed || network.quantised) return false;
   if (network.alibi || network.normed_heads) return false;
@@ -104,7 +105,6 @@ bool cudnn_is_faster(const NetworkShape& network, at::ScalarType type) {
 Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/true)) return why;
   if (auto why = why_no_streaming_kernels(device)) return why;
-  if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
   if (network.head_size() != 32 && network.head_size() != 64)
     return fmt::format("heads have {} features; it is for 32 and 64", network.head_size());
   if (!cudnn_is_faster(network, type)) return std::nullopt;

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "base/Launch.cuh"
+#include "kernels/attention/AlibiSlope.cuh"
 #include "kernels/attention/GroupTile.cuh"
 #include "kernels/attention/streaming/StreamingAttention.h"
 #include "kernels/attention/streaming/StreamingTiles.cuh"
@@ -13,6 +14,9 @@
 /// key, the whole output is
 ///
 ///     (2^lse · attention_output + w · value) / (2^lse + w)
+///
+/// With ALiBi that pass takes each key for nearer than it is by one position, which all scores of a query but
+/// the own key's are too great by: so is that one's then, which changes no weight.
 ///
 /// The backward pass has the whole output and the whole sum, with which StreamingBackward.cu's formulas hold
 /// for the keys that a pass has read; and for the own key here.
@@ -54,7 +58,11 @@ struct Passes {
   explicit Passes(const MultiheadAttention& both)
       : context(pass_of(both, 0, both.shape.rows - query_rows_of(both.shape), both.shape.tokens)),
         queries(pass_of(both, first_reader_of(both.shape), both.shape.rows - first_reader_of(both.shape),
-                        both.shape.tokens - 1)) {}
+                        both.shape.tokens - 1)) {
+    if (both.alibi.first_keys == nullptr) return;
+    const int64_t heads = int64_t{both.shape.sequences} * both.shape.heads;
+    queries.alibi.first_keys += heads * AlibiReach::blocks(both.shape.tokens);
+  }
 
   bool has_context() const { return context.shape.rows > 0; }
   bool has_queries() const { return queries.shape.rows > 0; }
@@ -145,6 +153,7 @@ struct OwnKey {
     key = loaded<Short>(at.at(attention.keys, token));
     value = loaded<Short>(at.at(attention.values, token));
     score = head_sum<HeadSize>(query.product_with(key)) * kLog2E / root();
+    if (attention.alibi.first_keys != nullptr) score += alibi_slope(at.head, shape.heads);
     kept = 1.0f;
     if (attention.keep == nullptr) return;
     const int words = shape.attention_rows().row_words();

@@ -85,11 +85,8 @@ Snapshot TrainingState::snapshot(nlohmann::json origin) {
   optimizer_.gather_parameters();
   const Optimizer::Moments moments = optimizer_.moments_on_root();
   if (!moments.first.defined()) return snapshot;
-  for (const auto& [name, tensor] : model_.parameters().named())
-    snapshot.model.push_back({name, tensor.cpu()});
-  for (const auto& [name, tensor] : tensors_beside_the_model(moments)) {
-    snapshot.optimizer.push_back({name, tensor.cpu()});
-  }
+  snapshot.model = model_.parameters().named();
+  snapshot.optimizer = tensors_beside_the_model(moments);
   snapshot.state = std::move(origin);
   snapshot.state["samples_drawn"] = progress.samples_drawn;
   if (const auto frozen = model_.parameters().frozen_names(); !frozen.empty())

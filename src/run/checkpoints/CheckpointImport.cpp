@@ -219,7 +219,7 @@ class Import {
   }
 
   Snapshot snapshot() {
-    const auto model = AlgorithmDistillation::create(config_.model, config_.model_shape(), /*seed=*/0);
+    const auto model = AlgorithmDistillation::to_be_loaded(config_.model, config_.model_shape(), /*seed=*/0);
     freeze(model->parameters(), config_.training.freeze.value_or(""), "freeze");
     model->parameters().load(file_.model);
     if (is_quantised()) put_quantisation(model->parameters());

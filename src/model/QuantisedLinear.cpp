@@ -38,14 +38,9 @@ at::Tensor QuantisedLinear::operator()(const at::Tensor& x, const at::Tensor& bi
   const at::Tensor rows = x.reshape({-1, matrix->in_features}).to(type);
   ProductOptions of_rows = options;
   if (options.sum.defined()) of_rows.sum = options.sum.reshape({-1, matrix->out_features}).to(type);
-  at::Tensor y;
-  if (how.outlier_threshold > 0) {
-    y = kernels::outlier_product(rows, *matrix, bias, how.outlier_threshold);
-    if (options.gelu) y = at::gelu(y);
-    if (options.sum.defined()) y = y + of_rows.sum;
-  } else {
-    y = kernels::weight_product(rows, *matrix, bias, of_rows);
-  }
+  const at::Tensor y = how.outlier_threshold > 0
+                           ? kernels::outlier_product(rows, *matrix, bias, how.outlier_threshold, of_rows)
+                           : kernels::weight_product(rows, *matrix, bias, of_rows);
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = matrix->out_features;
   return y.to(x.scalar_type()).view(sizes);

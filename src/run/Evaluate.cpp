@@ -213,7 +213,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     scores = scores_in_workers(config, *workers, plan.tasks, plan.own ? &*plan.own : nullptr);
   }
   if (communicator.is_root()) results_folder(plan).check();
-  const bool captures = can_be_captured(config);
+  const bool captures =
+      can_be_captured(config, kernels::DeviceTraits::of(ranks.device.device), plan.origin.type);
   std::optional<SpreadNetwork> spread;
   Predictor predict = predictor_of(*model);
   RollingPredictors kept;

@@ -39,10 +39,11 @@ std::optional<KeptKeys> kept_keys(const RunConfig& config, const ModelShape& sha
 }
 
 /// On a GPU, of networks that keep keys and values.
-KernelPlan::Part rolling_part(const RunConfig& config, const KernelPlan& plan, const std::string& how) {
+KernelPlan::Part rolling_part(const RunConfig& config, const DeviceTraits& device, at::ScalarType type,
+                              const KernelPlan& plan, const std::string& how) {
   if (const auto& why = plan.why_no_decoding_attention())
     return {"rollout", how + ", by libtorch's operators", "our attention: " + *why};
-  const bool captured = can_be_captured(config);
+  const bool captured = can_be_captured(config, device, type);
   const std::string why = config.training.cuda_graph == CudaGraphUse::kOff
                               ? "cuda_graph is off"
                               : "where LLM.int8's outliers lie the host must know in each step";
@@ -55,7 +56,7 @@ KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, 
                               at::ScalarType type, const KernelPlan& evaluated) {
   const std::string stepwise = "environments on the CPU, the model step by step";
   if (config.evaluation.planning_horizon > 0) {
-    const bool captured = device.is_gpu && can_be_captured(config);
+    const bool captured = device.is_gpu && can_be_captured(config, device, type);
     return {"rollout",
             stepwise + ", which plans by libtorch's operators" + (captured ? ", in a CUDA graph" : ""),
             device.is_gpu ? "ours takes no model that plans" : "ours is for GPUs"};
@@ -66,13 +67,13 @@ KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, 
   const std::string how = kept ? stepwise + ", " + kept->how : stepwise;
   if (spread) return {"rollout", how + ", in the stages of device_map", "ours is for one GPU"};
   if (!device.is_gpu) return {"rollout", how, "ours is for GPUs"};
-  if (kept && kept->slides) return rolling_part(config, evaluated, kept->how);
+  if (kept && kept->slides) return rolling_part(config, device, type, evaluated, kept->how);
   auto objection = PackedNetwork::objection(config.model, shape);
   if (!objection && config.quantisation.is_on()) objection = "its weights are quantised";
   if (!objection && type != at::kFloat) objection = fmt::format("it computes in {}", precision_name(type));
   if (!objection) return {"rollout", "one kernel an episode, environments and model", ""};
   KernelPlan::Part part = {"rollout", how, *objection};
-  if (kept) part.kernels = rolling_part(config, evaluated, how).kernels;
+  if (kept) part.kernels = rolling_part(config, device, type, evaluated, how).kernels;
   return part;
 }
 

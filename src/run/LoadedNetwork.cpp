@@ -14,6 +14,7 @@
 #include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/TensorStatistics.h"
 #include "collectives/Agreement.h"
+#include "kernels/quantised/OutlierProduct.h"
 #include "kernels/quantised/Quantise.h"
 #include "model/ActivationEstimate.h"
 #include "model/ParameterNames.h"
@@ -225,9 +226,10 @@ bool skips_others(const RunConfig& config, const ParameterBuffer& parameters,
   });
 }
 
-bool can_be_captured(const RunConfig& config) {
+bool can_be_captured(const RunConfig& config, const kernels::DeviceTraits& device, at::ScalarType type) {
+  if (config.training.cuda_graph == CudaGraphUse::kOff) return false;
   const auto weights = config.quantisation.weights();
-  return config.training.cuda_graph != CudaGraphUse::kOff && !(weights && weights->outlier_threshold > 0);
+  return !weights || weights->outlier_threshold == 0 || kernels::has_outlier_kernels(device, type);
 }
 
 std::string quantised_notice(const RunConfig& config) {

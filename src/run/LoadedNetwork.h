@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/Ranks.h"
+#include "kernels/primitives/DeviceTraits.h"
 #include "model/AlgorithmDistillation.h"
 #include "run/RunConfig.h"
 #include "run/TrainedRun.h"
@@ -45,9 +46,9 @@ std::vector<std::string> modules_left(const ParameterBuffer& parameters, const Q
 bool skips_others(const RunConfig& config, const ParameterBuffer& parameters,
                   const QuantisedMatrices& stored);
 
-/// Whether steps of an evaluation may be captured in CUDA graphs. Where LLM.int8's outliers lie the host must
-/// know in each step.
-bool can_be_captured(const RunConfig& config);
+/// Whether steps of an evaluation of this type may be captured in CUDA graphs. Without kernels of ours the
+/// host must know in each step where LLM.int8's outliers lie.
+bool can_be_captured(const RunConfig& config, const kernels::DeviceTraits& device, at::ScalarType type);
 
 /// Of a configuration that asks for quantised weights, by arithmetic: what they take, and that they are not
 /// for training.

@@ -46,13 +46,15 @@ int64_t norm_product_bytes(const ModelOptions& options) {
 
 /// Of LLM.int8's products with outliers, where the configuration asks for them: they work on copies of some
 /// rows at a time.
-int64_t outlier_bytes(const RunConfig& config, int64_t rows) {
+int64_t outlier_bytes(const RunConfig& config, const kernels::DeviceTraits& device, at::ScalarType type,
+                      int64_t rows) {
   const auto weights = config.quantisation.weights();
   if (!weights || weights->outlier_threshold == 0) return 0;
   const int64_t width = config.model.tf_n_embd, inner = config.model.inner_width();
-  return std::max({kernels::outlier_product_bytes(rows, width, 3 * width),
-                   kernels::outlier_product_bytes(rows, width, inner),
-                   kernels::outlier_product_bytes(rows, inner, width)});
+  const auto of_layer = [&](int64_t in_features, int64_t out_features) {
+    return kernels::outlier_product_bytes(device, type, rows, in_features, out_features);
+  };
+  return std::max({of_layer(width, 3 * width), of_layer(width, inner), of_layer(inner, width)});
 }
 
 }  // namespace
@@ -70,7 +72,7 @@ ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTrait
                             ? 2 * rows * tokens * tokens * static_cast<int64_t>(c10::elementSize(type))
                             : 0;
   return {.of_gpu = inference_bytes(config.model, shape, plan, type, rows) + 2 * waiting + masks +
-                    (quantised ? outlier_bytes(config, rows * tokens) : 0)};
+                    (quantised ? outlier_bytes(config, device, type, rows * tokens) : 0)};
 }
 
 ContextMemory growing_context_memory(const RunConfig& config, AlgorithmDistillation& model,

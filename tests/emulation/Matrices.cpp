@@ -2,6 +2,7 @@
 
 #include <cuda_fp16.h>
 
+#include "emulation/ByteMatrices.h"
 #include "emulation/HalfMatrices.h"
 
 namespace adtrain::emulation {
@@ -48,6 +49,26 @@ void multiply(const Lanes& lanes) {
   }
 }
 
+void multiply_bytes(const Lanes& lanes) {
+  constexpr int kDepth = 32, kOfWord = 4;
+  int8_t left[16][kDepth], right[8][kDepth];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const ByteProduct& own = *static_cast<const ByteProduct*>(lanes[lane]);
+    const int row = lane / 4, first = kOfWord * (lane % 4);
+    for (int part = 0; part < 4; ++part)
+      std::memcpy(&left[row + 8 * (part % 2)][first + 16 * (part / 2)], &own.left[part], kOfWord);
+    for (int part = 0; part < 2; ++part)
+      std::memcpy(&right[row][first + 16 * part], &own.right[part], kOfWord);
+  }
+  for (int lane = 0; lane < kLanes; ++lane) {
+    int32_t* const own = static_cast<const ByteProduct*>(lanes[lane])->sums;
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+      for (int k = 0; k < kDepth; ++k) own[i] += left[row][k] * right[column][k];
+    }
+  }
+}
+
 /// A lane's part of loading or storing.
 struct Rows {
   uint32_t* part;
@@ -90,6 +111,10 @@ void multiply_add(Product own) {
 
 void multiply_add_half(Product own) {
   together(multiply<16, true>, &own);
+}
+
+void multiply_add_bytes(ByteProduct own) {
+  together(multiply_bytes, &own);
 }
 
 void multiply_add_8(Product own) {

@@ -49,22 +49,48 @@ float value_of(uint16_t bits, bool halves) {
   return halves ? __half2float(__ushort_as_half(bits)) : low_of(bits);
 }
 
-/// The matrix that a descriptor describes, "Matrix Descriptor Format" of the PTX ISA, with a swizzle of 128
-/// or 64 bytes: the 16-byte units of a row are exchanged by the number of the row.
-float element(uint64_t descriptor, bool across, int k, int column, bool halves) {
+/// Of byte `within` of a row of the matrix that a descriptor describes, "Matrix Descriptor Format" of the PTX
+/// ISA, with a swizzle of 128 or 64 bytes: the 16-byte units of a row are exchanged by the number of the row.
+uint32_t address_of(uint64_t descriptor, uint32_t row, uint32_t within) {
   const uint32_t first = (descriptor & 0x3fff) << 4, of_eight_rows = (descriptor >> 32 & 0x3fff) << 4;
   const bool wide = descriptor >> 62 == 1;
   if (!wide && descriptor >> 62 != 2) fail("a swizzle that is not emulated");
   const uint32_t row_bytes = wide ? 128 : 64;
+  const uint32_t address = first + row / 8 * of_eight_rows + row % 8 * row_bytes + within;
+  return address ^ (address >> 7 & (wide ? 7 : 3)) << 4;
+}
+
+float element(uint64_t descriptor, bool across, int k, int column, bool halves) {
   const uint32_t row = across ? k : column, within = 2 * (across ? column : k);
-  uint32_t address = first + row / 8 * of_eight_rows + row % 8 * row_bytes + within;
-  address ^= (address >> 7 & (wide ? 7 : 3)) << 4;
   uint16_t bits;
-  std::memcpy(&bits, at_shared(address, sizeof bits), sizeof bits);
+  std::memcpy(&bits, at_shared(address_of(descriptor, row, within), sizeof bits), sizeof bits);
   return value_of(bits, halves);
 }
 
+/// Sums of 32 products of bytes, which are neighbours in memory.
+void multiply_bytes(const WarpProduct& lanes) {
+  constexpr int kBytes = 2 * kDepth;
+  const auto read = [](uint64_t descriptor, int row) {
+    std::array<int8_t, kBytes> bytes;
+    for (int k = 0; k < kBytes; ++k) std::memcpy(&bytes[k], at_shared(address_of(descriptor, row, k), 1), 1);
+    return bytes;
+  };
+  std::vector<std::array<int8_t, kBytes>> right, left;
+  for (int column = 0; column < lanes[0].columns; ++column) right.push_back(read(lanes[0].right, column));
+  const int first = kRows * static_cast<int>(place.thread.x / kLanes % kWarps);
+  for (int row = 0; row < kRows; ++row) left.push_back(read(lanes[0].shared_left, first + row));
+  for (int lane = 0; lane < kLanes; ++lane) {
+    for (int i = 0; i < lanes[0].columns / 2; ++i) {
+      const auto &of_row = left[lane / 4 + 8 * (i / 2 % 2)],
+                 &of_column = right[i / 4 * 8 + 2 * (lane % 4) + i % 2];
+      int32_t& sum = lanes[lane].whole_sums[i];
+      for (int k = 0; k < kBytes; ++k) sum += of_row[k] * of_column[k];
+    }
+  }
+}
+
 void multiply(const WarpProduct& lanes) {
+  if (lanes[0].whole_sums != nullptr) return multiply_bytes(lanes);
   const int columns = lanes[0].columns;
   const bool halves = lanes[0].halves;
   std::vector<std::array<float, kDepth>> right(columns);

@@ -16,6 +16,7 @@ struct GroupProduct {
   uint64_t shared_left;  ///< matrix descriptor of 64 rows in the place of `left`, or 0
   bool halves = false;   ///< of fp16 elements, else of bf16
   bool down = false;     ///< neighbours in memory are rows of the shared left operand, and else columns
+  int32_t* whole_sums = nullptr;  ///< in the place of `sums`, of 32 products of bytes in shared memory
 };
 
 /// A product happens at once or when somebody waits for it, as chance wills; a warp's products happen in

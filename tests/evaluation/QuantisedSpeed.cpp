@@ -36,22 +36,28 @@ ModelOptions large_options(int64_t width, int64_t layers) {
   return options;
 }
 
-/// In bf16 on the GPU; `kind`: of the codes of its linear layers, if any.
-std::unique_ptr<AlgorithmDistillation> random_network(const ModelOptions& options,
-                                                      const std::optional<Quantised>& kind) {
+struct Form {
+  const char* name;
+  std::optional<Quantised> kind = {};  ///< of the codes of linear layers, if any
+  double outlier_threshold = 0;
+};
+
+/// In bf16 on the GPU.
+std::unique_ptr<AlgorithmDistillation> random_network(const ModelOptions& options, const Form& form) {
   auto model = AlgorithmDistillation::create(options, ModelShape{}, 1);
-  if (!kind) {
+  if (!form.kind) {
     model->parameters().to(at::kCUDA, at::kBFloat16);
     return model;
   }
   const WeightQuantisation how = {
-      .code = *kind == Quantised::kInt8 ? QuantisedCode::int8 : QuantisedCode::nf4,
-      .double_quantisation = *kind == Quantised::kNestedNf4};
+      .code = *form.kind == Quantised::kInt8 ? QuantisedCode::int8 : QuantisedCode::nf4,
+      .double_quantisation = *form.kind == Quantised::kNestedNf4,
+      .outlier_threshold = form.outlier_threshold};
   const auto names = quantised_names(model->parameters(), "", "");
   QuantisedMatrices matrices;
   for (const auto& [name, leaf] : model->parameters().named_leaves()) {
     if (names.contains(name))
-      matrices.emplace(name, testing::random_matrix(*kind, leaf.size(0), leaf.size(1), at::kCUDA));
+      matrices.emplace(name, testing::random_matrix(*form.kind, leaf.size(0), leaf.size(1), at::kCUDA));
   }
   model->take_quantised(std::move(matrices), how, at::kCUDA, at::kBFloat16);
   return model;
@@ -102,14 +108,13 @@ TEST(QuantisedSpeed, DISABLED_OfLargeNetworks) {
   for (const auto& [width, layers] : std::map<int64_t, int64_t>{{1024, 26}, {2048, 20}}) {
     const ModelOptions options = large_options(width, layers);
     std::map<std::string, double> in_bf16;
-    for (const std::optional<Quantised> kind :
-         {std::optional<Quantised>(), std::optional(Quantised::kInt8), std::optional(Quantised::kNf4)}) {
-      const auto model = random_network(options, kind);
+    for (const Form& form :
+         {Form{"bf16"}, Form{"8 bits", Quantised::kInt8},
+          Form{"8 bits, outliers of 6", Quantised::kInt8, 6.0}, Form{"nf4", Quantised::kNf4}}) {
+      const auto model = random_network(options, form);
       const auto found = measured(*model);
-      if (!kind) in_bf16 = found;
-      std::cout << fmt::format("width {}, {} layers, {}", width, layers,
-                               kind ? testing::name_of(*kind) : "bf16")
-                << std::endl;
+      if (!form.kind) in_bf16 = found;
+      std::cout << fmt::format("width {}, {} layers, {}", width, layers, form.name) << std::endl;
       for (const auto& [what, taken] : found)
         std::cout << fmt::format("  {}: {:.3f} ms ({:.2f})", what, taken, in_bf16.at(what) / taken)
                   << std::endl;

@@ -16,6 +16,7 @@
 #include "kernels/KernelSpeed.h"
 #include "kernels/QuantisedCase.h"
 #include "kernels/gemm/Gemm.h"
+#include "kernels/quantised/OutlierProduct.h"
 #include "kernels/quantised/QuantisedProduct.h"
 
 namespace adtrain {
@@ -154,6 +155,42 @@ TEST_P(QuantisedProductSpeed, DISABLED_Ways) {
           line += fmt::format(" {} {:.1f}/{}({:.1f})", way.name, best, best_splits, alone);
         }
       }
+      std::cout << line << std::endl;
+    }
+  }
+}
+
+/// LLM.int8's product without outliers, and with some columns of them, beside its product of whole numbers
+/// alone.
+TEST_P(QuantisedProductSpeed, DISABLED_WithOutliers) {
+  const auto device = testing::fused_device();
+  if (!device || device->device.is_cpu()) GTEST_SKIP() << "no GPU here";
+  const c10::InferenceMode no_gradients;
+  constexpr double kThreshold = 6;
+  const auto options = at::device(device->device).dtype(at::kBFloat16);
+  for (const int64_t rows : {1, 8, 32, 256, 2048, 16384}) {
+    for (const auto& [in, out] : shapes_of_block(GetParam())) {
+      const at::Tensor weights =
+          at::randn({copies_of(2.0 * static_cast<double>(in * out)), out, in}, options);
+      std::vector<QuantisedMatrix> matrices;
+      for (int64_t i = 0; i < copies_of(static_cast<double>(in * out)); ++i)
+        matrices.push_back(testing::random_matrix(Quantised::kInt8, out, in, device->device));
+      const at::Tensor input = at::randn({rows, in}, options).clamp(-5, 5);
+      std::string line = fmt::format("{:5} rows, {:4} -> {:4}: bf16 {:7.2f} us", rows, in, out,
+                                     captured_microseconds(weights.size(0), [&](int64_t i) {
+                                       (void)kernels::product(input, weights.select(0, i));
+                                     }));
+      const auto count = static_cast<int64_t>(matrices.size());
+      for (const int64_t apart : {0, 1, 16, 256}) {
+        input.narrow(1, 0, apart).fill_(7);
+        line += fmt::format("; {} apart {:7.2f}", apart, captured_microseconds(count, [&](int64_t i) {
+                              (void)kernels::outlier_product(input, matrices[i], {}, kThreshold);
+                            }));
+      }
+      const at::Tensor codes = at::zeros({std::max<int64_t>(rows, 32), in}, options.dtype(at::kChar));
+      line += fmt::format("; whole numbers {:7.2f}", captured_microseconds(count, [&](int64_t i) {
+                            (void)at::_int_mm(codes, matrices[i].codes.t());
+                          }));
       std::cout << line << std::endl;
     }
   }

@@ -3,6 +3,7 @@
 #include "kernels/quantised/QuantisedProduct.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -311,27 +312,88 @@ TEST_F(QuantisedLinear, OperandsThatDoNotFitAreErrors) {
                std::logic_error);
 }
 
-/// LLM.int8's product is libtorch's operators on any device; those of bytes differ.
-TEST_F(QuantisedLinear, ProductWithOutliersIsThatOfTheCpu) {
-  if (device().is_cpu()) GTEST_SKIP() << "it is the CPU";
-  for (const auto& [rows, out, in] : {std::tuple<int64_t, int64_t, int64_t>{3, 64, 96},
-                                      {40, 64, 96},
-                                      {19, 37, 52},
-                                      {1, 8, 1},
-                                      {5003, 128, 256}}) {
+/// By kernels in 16 bits, in each way that fits, with no outlier, one and so many that all columns are
+/// multiplied apart. 4096 rows are multiplied at once.
+TEST_F(QuantisedLinear, ProductWithOutliersIsThatOfTheOperators) {
+  using kernels::WholeProduct;
+  struct Shape {
+    int64_t rows, out, in;
+    std::vector<WholeProduct> ways;
+  };
+  const WholeProduct few = WholeProduct::kFewRows, tiles = WholeProduct::kTiles,
+                     library = WholeProduct::kLibrary;
+  std::vector<Shape> shapes = {{3, 64, 96, {few, tiles, library}},
+                               {40, 136, 64, {tiles, library}},
+                               {11, 37, 48, {few, library}},
+                               {16, 24, 2128, {few, tiles}},  // more than warps load at once
+                               {33, 24, 2040, {library}},
+                               {1, 8, 1, {library}},
+                               {70, 130, 328, {library}},
+                               {200, 264, 144, {tiles}},
+                               {129, 8, 1056, {tiles}}};
+  if (device().is_cuda()) {
+    shapes.push_back({5003, 128, 256, {tiles, library}});
+    shapes.push_back({4100, 1000, 640, {tiles, library}});
+    shapes.push_back({8, 2048, 8192, {few, library}});
+    shapes.push_back({2, 2048, 8192, {few, library}});
+  }
+  for (const auto& [rows, out, in, ways] : shapes) {
     for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
-      const bool biased = type != at::kHalf;
-      SCOPED_TRACE(fmt::format("{} rows, {} x {} in {}", rows, out, in, c10::toString(type)));
-      QuantisedMatrix matrix = random_matrix(Quantised::kInt8, out, in, device());
-      at::Tensor x = random({rows, in}, type).clamp(-5, 5);
-      x.select(0, rows - 1).select(0, in / 2).fill_(50);
-      const at::Tensor bias = biased ? random({out}, type) : at::Tensor();
-      const at::Tensor found = kernels::outlier_product(x, matrix, bias, 6.0);
-      matrix.codes = matrix.codes.cpu(), matrix.absmax = matrix.absmax.cpu();
-      const at::Tensor expected = kernels::outlier_product(x.cpu(), matrix, biased ? bias.cpu() : bias, 6.0);
-      EXPECT_EQ(found.scalar_type(), type);
-      EXPECT_LT(error_of(found.cpu(), expected.to(at::kDouble)), type == at::kFloat ? 1e-6 : tolerance(type));
+      for (const double outlier : {0.0, 50.0, 0.5}) {
+        const double threshold = outlier == 0.5 ? 0.5 : 6;
+        const bool biased = type != at::kHalf;
+        SCOPED_TRACE(fmt::format("{} rows, {} x {} in {}, outliers of {}", rows, out, in, c10::toString(type),
+                                 outlier));
+        const QuantisedMatrix matrix = random_matrix(Quantised::kInt8, out, in, device());
+        at::Tensor x = random({rows, in}, type).clamp(-5, 5);
+        x.select(0, rows - 1).select(0, in / 2).fill_(outlier);
+        const at::Tensor bias = biased ? random({out}, type) : at::Tensor();
+        const ProductOptions options = {.gelu = biased,
+                                        .sum = biased ? at::Tensor() : random({rows, out}, type)};
+        QuantisedMatrix on_cpu = matrix;
+        on_cpu.codes = matrix.codes.cpu(), on_cpu.absmax = matrix.absmax.cpu();
+        const auto cpu = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.cpu() : tensor; };
+        const at::Tensor expected =
+            kernels::outlier_product_by_operators(x.cpu(), on_cpu, cpu(bias), threshold,
+                                                  {.gelu = options.gelu, .sum = cpu(options.sum)})
+                .to(at::kDouble);
+        const auto expect = [&](const at::Tensor& found, const at::Tensor& again) {
+          EXPECT_EQ(found.scalar_type(), type);
+          EXPECT_TRUE(at::equal(found, again)) << "not the same on repeat";
+          EXPECT_LT(error_of(found.cpu(), expected), type == at::kFloat ? 1e-6 : tolerance(type));
+        };
+        const auto chosen = [&] { return kernels::outlier_product(x, matrix, bias, threshold, options); };
+        expect(chosen(), chosen());
+        if (type == at::kFloat) continue;
+        for (const WholeProduct way : ways) {
+          SCOPED_TRACE(fmt::format("way {}", static_cast<int>(way)));
+          const auto by = [&] {
+            return kernels::outlier_product_by(way, x, matrix, bias, threshold, options);
+          };
+          expect(by(), by());
+        }
+      }
     }
+  }
+  const QuantisedMatrix odd = random_matrix(Quantised::kInt8, 8, 24, device());
+  EXPECT_THROW((void)kernels::outlier_product_by(few, random({3, 24}, at::kHalf), odd, {}, 6.0),
+               std::logic_error);
+}
+
+/// A row that cannot be rounded is no number in the result, and leaves the others as they are.
+TEST_F(QuantisedLinear, ProductWithOutliersKeepsWhatIsNoNumber) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const QuantisedMatrix matrix = random_matrix(Quantised::kInt8, 40, 64, device());
+  const at::Tensor x = random({5, 64}, at::kBFloat16);
+  at::Tensor spoilt = x.clone();
+  spoilt.select(0, 2).select(0, 7).fill_(kNan);
+  for (const auto way :
+       {kernels::WholeProduct::kFewRows, kernels::WholeProduct::kTiles, kernels::WholeProduct::kLibrary}) {
+    const at::Tensor whole = kernels::outlier_product_by(way, x, matrix, {}, 6.0),
+                     found = kernels::outlier_product_by(way, spoilt, matrix, {}, 6.0);
+    EXPECT_TRUE(found.select(0, 2).isnan().all().item<bool>());
+    EXPECT_TRUE(at::equal(found.narrow(0, 0, 2), whole.narrow(0, 0, 2)));
+    EXPECT_TRUE(at::equal(found.narrow(0, 3, 2), whole.narrow(0, 3, 2)));
   }
 }
 

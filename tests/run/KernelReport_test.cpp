@@ -7,6 +7,8 @@
 
 #include "base/Error.h"
 #include "base/File.h"
+#include "kernels/primitives/DeviceTraits.h"
+#include "run/LoadedNetwork.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
@@ -71,7 +73,14 @@ TEST_F(KernelReportOf, WhatSettingsForbidIsNotClaimed) {
   EXPECT_THAT(of_part("loss", all, kGpu), HasSubstr("libtorch's operators; ours has all actions as targets"));
   const std::vector<std::string> outliers = {"eval_context=rolling", "load_in_8bit=true",
                                              "llm_int8_threshold=6", "transformer_block=vintix"};
-  EXPECT_THAT(rollout(outliers, kGpu), AllOf(HasSubstr("outliers"), Not(HasSubstr("CUDA graph"))));
+  EXPECT_THAT(rollout(outliers, kGpu), AllOf(HasSubstr("CUDA graph"), Not(HasSubstr("outliers"))));
+  constexpr auto kHopper = kernels::DeviceTraits::hopper();
+  constexpr kernels::DeviceTraits kAmpere = {true, 80, 163 * 1024};
+  const RunConfig with_outliers = config(outliers);
+  EXPECT_TRUE(can_be_captured(with_outliers, kHopper, at::kBFloat16));
+  EXPECT_FALSE(can_be_captured(with_outliers, kHopper, at::kFloat));
+  EXPECT_FALSE(can_be_captured(with_outliers, kAmpere, at::kBFloat16));
+  EXPECT_TRUE(can_be_captured(config({}), kAmpere, at::kFloat));
 }
 
 TEST_F(KernelReportOf, NetworksThatKeepNoKeysAreNotAskedTo) {

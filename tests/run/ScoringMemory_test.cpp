@@ -97,14 +97,19 @@ TEST(ScoringMemory, RowsThatGrowTakeAStepOrAWindow) {
 /// Products with outliers take some rows' copies, whatever the batch.
 TEST(ScoringMemory, ProductsWithOutliersCount) {
   const auto gpu = kernels::DeviceTraits::hopper();
-  const auto bytes = [&](const char* threshold, int64_t rows) {
-    const RunConfig config =
-        large("darkroom_330m.yaml", {"load_in_8bit=true", std::string("llm_int8_threshold=") + threshold});
-    return context_memory(config, gpu, at::kBFloat16, /*quantised=*/true, rows).of_gpu;
+  const auto more = [&](at::ScalarType type, int64_t rows) {
+    const auto bytes = [&](const char* threshold) {
+      const RunConfig config =
+          large("darkroom_330m.yaml", {"load_in_8bit=true", std::string("llm_int8_threshold=") + threshold});
+      return context_memory(config, gpu, type, /*quantised=*/true, rows).of_gpu;
+    };
+    return bytes("6.0") - bytes("0");
   };
-  constexpr int64_t kOfHiddenLayer = 4096 * (1024 + 8 * 4096);  // rows at once, a code, and two sums
-  EXPECT_EQ(bytes("6.0", 16) - bytes("0", 16), kOfHiddenLayer);
-  EXPECT_EQ(bytes("6.0", 64) - bytes("0", 64), kOfHiddenLayer);
+  constexpr int64_t kOfHiddenLayer = 4096 * 4096;  // rows at once, a code of each element
+  EXPECT_EQ(more(at::kBFloat16, 16), kOfHiddenLayer);
+  EXPECT_EQ(more(at::kBFloat16, 64), kOfHiddenLayer);
+  constexpr int64_t kByOperators = 4096 * (1024 + 8 * 4096);  // of the hidden layer, a code, and two sums
+  EXPECT_EQ(more(at::kFloat, 16), kByOperators);
 }
 
 TEST(ScoringMemory, TheTableHasThreeDigitsOfASmallNetwork) {

@@ -212,7 +212,8 @@ class Estimate {
   }
   /// How many keys and values have a second gradient, from the second stream's queries.
   int64_t keys_of_both(const Rows& rows) const {
-    const bool apart = plan_.own_attention() && kernels::is_streaming_attention(context_, width_ / heads_);
+    const bool streams = options_.composed() || kernels::is_streaming_attention(context_, width_ / heads_);
+    const bool apart = plan_.own_attention() && streams;
     return apart && tokens_ > context_ && rows.out > sequences_ * queries_ ? sequences_ * context_ : 0;
   }
 

@@ -66,7 +66,9 @@ NewestStep ComposedAd::newest_step() const {
 
 ComposedAd::EmbedStep ComposedAd::newest_transition() const {
   return [this](const Batch& rows) {
-    return Tokens{tokens_of(rows, LossPositions::kLast).x, {}, /*queries=*/1};
+    const auto sequence =
+        PlainSequence::of(rows, shape(), LossPositions::kLast, compute_type(), /*masks=*/false);
+    return Tokens{embedded(sequence), {}, /*queries=*/1};
   };
 }
 
@@ -108,9 +110,11 @@ ComposedAd::Tokens ComposedAd::tokens_of(const Batch& batch, LossPositions posit
   }
   const PlainSequence sequence =
       PlainSequence::of(batch, shape(), positions, compute_type(), stack_.reads_masks(plan(positions)));
-  const at::Tensor x =
-      at::cat({transitions_.context(sequence.features), transitions_.query_state(sequence.queries)}, 1);
-  return {x, sequence.streams, sequence.queries.size(1)};
+  return {embedded(sequence), sequence.streams, sequence.queries.size(1)};
+}
+
+at::Tensor ComposedAd::embedded(const PlainSequence& sequence) const {
+  return at::cat({transitions_.context(sequence.features), transitions_.query_state(sequence.queries)}, 1);
 }
 
 }  // namespace adtrain

@@ -6,6 +6,7 @@
 
 #include "model/AlgorithmDistillation.h"
 #include "model/ComposedStack.h"
+#include "model/PlainSequence.h"
 #include "model/PreviousTokens.h"
 
 namespace adtrain {
@@ -44,6 +45,7 @@ class ComposedAd : public AlgorithmDistillation {
                                   const ModelShape& shape);
   };
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
+  at::Tensor embedded(const PlainSequence& sequence) const;
 
   std::optional<PreviousTokens> previous_;
   TransitionEmbedding transitions_;

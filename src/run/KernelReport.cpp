@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 
 #include "base/Gpu.h"
 #include "evaluation/gpu/PackedNetwork.h"
+#include "kernels/quantised/OutlierProduct.h"
 #include "model/AlgorithmDistillation.h"
 #include "model/FrozenParameters.h"
 #include "model/NetworkPlan.h"
@@ -115,6 +117,16 @@ KernelReport report_for(const RunConfig& config, const std::string& name, const 
   const KernelPlan plan =
       plan_of(config.model, shape, config.training.loss_positions, device, type, quantised);
   KernelReport report = {name, precision_name(type), plan.parts()};
+  if (const auto weights = config.quantisation.weights(); weights && weights->outlier_threshold > 0) {
+    const bool ours = kernels::has_outlier_kernels(device, type);
+    const auto products = std::ranges::find(report.parts, "products", &KernelPlan::Part::name);
+    if (products != report.parts.end()) {
+      *products = {"products",
+                   std::string("LLM.int8's of whole numbers, outliers apart, by ") +
+                       (ours ? "kernels of ours" : "libtorch's operators"),
+                   ours ? "" : "ours are for fp16 and bf16 on GPUs of compute capability 9.0 and later"};
+    }
+  }
   if (config.data.borrowed_episodes > 0 && config.training.loss_positions == LossPositions::kAll &&
       plan.fused_loss()) {
     const auto loss = std::ranges::find(report.parts, "loss", &KernelPlan::Part::name);

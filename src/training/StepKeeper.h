@@ -14,7 +14,7 @@ class StepKeeper {
   virtual ~StepKeeper() = default;
 
   /// Saves a step, or warns that it could not be saved. Training continues after that, unless it ends with
-  /// this step (`leaving`).
+  /// this step (`leaving`). The snapshot's tensors change with the next step: none may be kept.
   virtual void save(const Snapshot& snapshot, bool leaving) = 0;
 
   /// Called after the save of a step whose in-context returns were measured then.

@@ -33,7 +33,9 @@ class TrainingState {
   bool finite() const;
   /// `origin` is added to the manifest: what a reader of the checkpoint needs to know besides the progress.
   /// Frozen parameters have no moments; the manifest names them.
-  /// Where the optimizer is sharded it is collective, and rank 0 alone gets the tensors, which are whole.
+  /// The tensors are those of the model and the optimizer, which the next step changes; where the optimizer
+  /// is sharded its moments are copies. There it is collective, and rank 0 alone gets the tensors, which are
+  /// whole.
   Snapshot snapshot(nlohmann::json origin);
   /// Moments of parameters that were frozen when the snapshot was taken, and train now, begin at 0; those of
   /// parameters that are frozen now are left out. Returns a sentence for each, for the log. Throws

@@ -109,10 +109,11 @@ TEST(RollingPredictors, CapturedStepsAreTheEagerOnes) {
     SCOPED_TRACE(each.name);
     each.options.tf_n_embd = 64;
     const auto model = testing::small_model(each);
-    // Every other network with weights of 4 bits or 8.
-    const size_t kind = static_cast<size_t>(&each - variants.data()) % 4;
+    // Every other network with weights of 4 bits or 8, the latter with outliers or without.
+    const size_t kind = static_cast<size_t>(&each - variants.data()) % 6;
     if (kind % 2 == 1) {
-      const WeightQuantisation how = {.code = kind == 1 ? QuantisedCode::nf4 : QuantisedCode::int8};
+      const WeightQuantisation how = {.code = kind == 1 ? QuantisedCode::nf4 : QuantisedCode::int8,
+                                      .outlier_threshold = kind == 5 ? 2.0 : 0.0};
       model->quantise(quantised_names(model->parameters(), "", ""), how, at::kCUDA, at::kBFloat16);
     } else {
       model->parameters().to(at::kCUDA, at::kBFloat16);

@@ -74,6 +74,8 @@ TEST_F(KernelReportOf, WhatSettingsForbidIsNotClaimed) {
   const std::vector<std::string> outliers = {"eval_context=rolling", "load_in_8bit=true",
                                              "llm_int8_threshold=6", "transformer_block=vintix"};
   EXPECT_THAT(rollout(outliers, kGpu), AllOf(HasSubstr("CUDA graph"), Not(HasSubstr("outliers"))));
+  EXPECT_THAT(of_part("products", outliers, kGpu), HasSubstr("outliers apart, by kernels of ours"));
+  EXPECT_THAT(of_part("products", outliers, 0), HasSubstr("outliers apart, by libtorch's operators; ours"));
   constexpr auto kHopper = kernels::DeviceTraits::hopper();
   constexpr kernels::DeviceTraits kAmpere = {true, 80, 163 * 1024};
   const RunConfig with_outliers = config(outliers);

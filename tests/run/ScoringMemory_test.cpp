@@ -105,7 +105,8 @@ TEST(ScoringMemory, ProductsWithOutliersCount) {
     };
     return bytes("6.0") - bytes("0");
   };
-  constexpr int64_t kOfHiddenLayer = 4096 * 4096;  // rows at once, a code of each element
+  // Rows at once, a code of each element; and sums of fewer rows, which have no tiles.
+  constexpr int64_t kOfHiddenLayer = 4096 * 4096 + 4 * 63 * 128 * 256;
   EXPECT_EQ(more(at::kBFloat16, 16), kOfHiddenLayer);
   EXPECT_EQ(more(at::kBFloat16, 64), kOfHiddenLayer);
   constexpr int64_t kByOperators = 4096 * (1024 + 8 * 4096);  // of the hidden layer, a code, and two sums

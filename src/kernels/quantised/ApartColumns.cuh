@@ -15,7 +15,7 @@ constexpr int kApartAtOnce = 32;
 /// In shared memory: elements of `Rows` rows of the input, and the weights of `Features` features in its
 /// type.
 template <class Short, int Rows, int Features>
-struct ApartColumns {
+struct alignas(16) ApartColumns {
   static constexpr int kPitch = kApartAtOnce + 8;  ///< neighbouring rows of fragments use different banks
 
   Short rows[Rows][kPitch], weights[Features][kPitch];

@@ -227,7 +227,7 @@ constexpr int kTileRows = 64, kTileFeatures = 128;
 constexpr int kWarpRows = 32, kWarpFeatures = 32;
 
 template <class Short>
-struct FinishMemory {
+struct alignas(16) FinishMemory {
   float sums[kTileRows][kTileFeatures + 4];
   ApartColumns<Short, kTileRows, kTileFeatures> apart;
 };

@@ -54,11 +54,14 @@ void finish_outlier_product(const OutlierProduct& job, const int32_t* sums, cuda
 
 constexpr int kMostRowsTogether = 16;
 /// All of it, of so many rows at most. Codes (rows, in_features) and those of the weights are aligned to
-/// 16 bytes, and in_features is a multiple of 16. Weights and bias are read before kernels ahead have ended.
+/// 16 bytes, and in_features is a multiple of 16. Weights and bias are read
+/// before find_and_round() or round_rows() has ended, which precedes this, and behind which all before it
+/// has. So these two must not start early themselves.
 void outlier_product_of_few_rows(const OutlierProduct& job, const int8_t* codes, cudaStream_t stream);
 
-/// The same of any number of rows, on GPUs of compute capability 9.0 alone, where out_features is a multiple
-/// of 8.
+constexpr int kOutlierTileRows = 128, kOutlierTileFeatures = 256;
+/// The same of any number of rows, in tiles of so many rows and features, on GPUs of compute capability 9.0
+/// alone, where out_features is a multiple of 8.
 void outlier_product_by_tiles(const OutlierProduct& job, const int8_t* codes, cudaStream_t stream);
 
 }  // namespace adtrain::kernels

@@ -11,6 +11,7 @@
 #include "kernels/quantised/Dequantise.h"
 #include "kernels/quantised/OutlierKernels.h"
 #include "kernels/quantised/Quantise.h"
+#include "kernels/quantised/QuantisedOperands.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -67,6 +68,8 @@ uint16_t threshold_bits(double threshold) {
   return c10::Half(static_cast<float>(threshold)).x;
 }
 
+constexpr int64_t kFewestTiles = 64;
+
 /// A product, without its numbers.
 struct Shape {
   int64_t rows, in_features, out_features;
@@ -81,12 +84,12 @@ struct Shape {
     if (way == WholeProduct::kFewRows) return rows <= kMostRowsTogether;
     return device.multiplies_by_warpgroups() && out_features % kOutStep == 0;
   }
-  /// Where there are few tiles of 128 × 256 the library, whose tiles are smaller, takes less.
+  /// Where there are few tiles the library, whose tiles are smaller, takes less.
   WholeProduct fastest(const DeviceTraits& device) const {
-    constexpr int64_t kFewestTiles = 64, kTileRows = 128, kTileFeatures = 256;
     const auto tiles = [](int64_t count, int64_t of_tile) { return (count + of_tile - 1) / of_tile; };
     if (fits(WholeProduct::kFewRows, device)) return WholeProduct::kFewRows;
-    const bool many = tiles(rows, kTileRows) * tiles(out_features, kTileFeatures) >= kFewestTiles;
+    const bool many =
+        tiles(rows, kOutlierTileRows) * tiles(out_features, kOutlierTileFeatures) >= kFewestTiles;
     return many && fits(WholeProduct::kTiles, device) ? WholeProduct::kTiles : WholeProduct::kLibrary;
   }
 };
@@ -98,18 +101,15 @@ at::Tensor product_by_kernels(WholeProduct way, const at::Tensor& x, const Quant
   const cudaStream_t stream = current_stream();
   const at::TensorOptions of_x = x.options().requires_grad(false);
   const at::Tensor bias_of_type = bias.defined() ? bias.to(x.scalar_type()).contiguous() : bias,
-                   sum = options.sum.defined() ? readable(options.sum) : options.sum,
-                   weight_codes = readable(matrix.codes);
+                   sum = options.sum.defined() ? readable(options.sum) : options.sum;
+  const ReadMatrix read(matrix);
+  expect_operands(matrix, x, bias_of_type, options);
   const at::Tensor y = at::empty({x.size(0), matrix.out_features}, of_x),
                    largest = at::empty({x.size(0)}, of_x.dtype(at::kFloat)),
                    list = at::empty({1 + x.size(1)}, of_x.dtype(at::kInt));
   const OutlierColumns apart = {list.data_ptr<int>(), list.data_ptr<int>() + 1};
   QuantisedProduct product = {};
-  product.weights.form = WeightForm::kEightBits;
-  product.weights.out_features = matrix.out_features;
-  product.weights.in_features = matrix.in_features;
-  product.weights.codes = weight_codes.const_data_ptr();
-  product.weights.absmax = matrix.absmax.const_data_ptr();
+  product.weights = read.weights();
   product.type = type_of(x);
   product.bias = bias.defined() ? bias_of_type.const_data_ptr() : nullptr;
   product.gelu = options.gelu;
@@ -150,7 +150,7 @@ at::Tensor product_by_kernels(WholeProduct way, const at::Tensor& x, const Quant
         outlier_product_by_tiles(job, codes.const_data_ptr<int8_t>(), stream);
         break;
       case WholeProduct::kLibrary:
-        finish_outlier_product(job, whole_product(codes, matrix.codes).const_data_ptr<int32_t>(), stream);
+        finish_outlier_product(job, whole_product(codes, read.codes()).const_data_ptr<int32_t>(), stream);
         break;
     }
   }
@@ -216,9 +216,11 @@ int64_t outlier_product_bytes(const DeviceTraits& device, at::ScalarType type, i
                               int64_t in_features, int64_t out_features) {
   constexpr int64_t kCode = 1, kSum = 4;
   if (has_outlier_kernels(device, type)) {
-    const WholeProduct way = Shape{rows, in_features, out_features}.fastest(device);
-    return std::min(rows, kRowsAtOnce) *
-           (kCode * in_features + (way == WholeProduct::kLibrary ? kSum * out_features : 0));
+    // Fewer rows may be multiplied by the library.
+    constexpr int64_t kMostSums = (kFewestTiles - 1) * kOutlierTileRows * kOutlierTileFeatures;
+    const int64_t at_once = std::clamp(rows, kFewestRows, kRowsAtOnce), sums = at_once * out_features;
+    const bool by_tiles = Shape{rows, in_features, out_features}.fastest(device) == WholeProduct::kTiles;
+    return kCode * at_once * in_features + kSum * (by_tiles ? std::min(sums, kMostSums) : sums);
   }
   // Of an element of x: in fp16, in fp32 and in 8 bits. Of one of the product: a whole number, or the scale,
   // and its sum.

@@ -22,7 +22,8 @@ namespace {
 
 constexpr int kGroups = 2, kGroupThreads = kWarpsOfGroup * kWarp, kConsumers = kGroups * kGroupThreads,
               kThreads = kConsumers + kGroupThreads;
-constexpr int kTileRows = kGroups * kGroupRows, kTileFeatures = 256;
+constexpr int kTileRows = kOutlierTileRows, kTileFeatures = kOutlierTileFeatures;
+static_assert(kTileRows == kGroups * kGroupRows && kTileFeatures == 8 * 32);
 constexpr int kStepBytes = 128, kProductBytes = 32, kSlots = 4;
 constexpr int kGatherers = kGroupThreads - kWarp;  ///< threads
 constexpr int kRegisters = 216, kOtherRegisters = 64, kRegistersAtLaunch = 65536 / kThreads / 8 * 8;

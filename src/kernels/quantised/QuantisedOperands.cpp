@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "kernels/MatrixOperation.h"
-#include "kernels/quantised/QuantisedProduct.h"
 
 namespace adtrain::kernels {
 namespace {

@@ -12,6 +12,12 @@
 /// std::logic_error that says what was found.
 namespace adtrain::kernels {
 
+/// How kernels read the matrix.
+inline WeightForm form_of(const QuantisedMatrix& matrix) {
+  if (matrix.code == QuantisedCode::int8) return WeightForm::kEightBits;
+  return matrix.nested() ? WeightForm::kNestedFourBits : WeightForm::kFourBits;
+}
+
 /// A matrix as kernels read it. It owns what they read, for the call.
 class ReadMatrix {
  public:

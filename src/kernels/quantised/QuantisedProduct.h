@@ -14,12 +14,6 @@
 /// not so, or does not fit the other operands, is a std::logic_error that says what was found.
 namespace adtrain {
 
-/// How kernels read the matrix.
-inline kernels::WeightForm form_of(const QuantisedMatrix& matrix) {
-  if (matrix.code == QuantisedCode::int8) return kernels::WeightForm::kEightBits;
-  return matrix.nested() ? kernels::WeightForm::kNestedFourBits : kernels::WeightForm::kFourBits;
-}
-
 /// input (rows, in) in fp16, bf16 or fp32 · the weights' transpose + bias (out), which may be undefined, and
 /// what the options say -> (rows, out) in the input's type. Sums are in fp32.
 ///

@@ -12,7 +12,7 @@
 #include "kernels/block/stack/DecodingStack.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/primitives/DeviceTraits.h"
-#include "kernels/quantised/QuantisedProduct.h"
+#include "kernels/quantised/QuantisedOperands.h"
 
 namespace adtrain::kernels {
 namespace {

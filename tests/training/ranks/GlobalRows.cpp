@@ -104,10 +104,7 @@ TEST_F(GlobalRows, ResumeOnAnotherNumberOfRanks) {
   Training uninterrupted(divided(settings, alone, 1));
   uninterrupted.start();
   uninterrupted.take_steps(2);
-  Snapshot snapshot = uninterrupted.state.snapshot({});
-  for (auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
-    for (NamedTensor& named : *tensors) named.tensor = named.tensor.clone();
-  }
+  const Snapshot snapshot = uninterrupted.copied_snapshot();
   Training resumed(divided(settings, *ranks().communicator, 2));
   resumed.start(&snapshot);
   const auto loss_of = [](Training& run) {

@@ -66,10 +66,7 @@ TEST_F(ShardedTraining, FrozenParametersArePartOfNoShard) {
   Training sharded(settings);
   sharded.start();
   sharded.take_steps(2);
-  Snapshot snapshot = sharded.state.snapshot({});
-  for (auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
-    for (NamedTensor& named : *tensors) named.tensor = named.tensor.clone();
-  }
+  const Snapshot snapshot = sharded.copied_snapshot();
   sharded.take_steps(3);
   EXPECT_LE((sharded.parameters() - expected).abs().max().item<double>(), sums_are_equal() ? 0
                                                                           : on_gpu         ? 2e-3
@@ -122,11 +119,7 @@ TEST_F(ShardedTraining, CheckpointsAreWholeAndLoadEitherWay) {
     run.start();
     run.take_steps(3);
     EXPECT_TRUE(run.state.finite());
-    snapshots.push_back(run.state.snapshot({}));
-    for (auto* tensors : {&snapshots.back().model, &snapshots.back().optimizer}) {
-      // Training goes on with what they may share.
-      for (NamedTensor& named : *tensors) named.tensor = named.tensor.clone();
-    }
+    snapshots.push_back(run.copied_snapshot());
     const Snapshot& snapshot = snapshots.back();
     if (saved_by && run.optimizer.sharded()) {
       EXPECT_EQ(snapshot.optimizer.empty(), !ranks().communicator->is_root());

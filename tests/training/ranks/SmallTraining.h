@@ -99,6 +99,14 @@ struct Training {
                                    .first_sample = state.progress.samples_drawn},
                                   {}, ranks().device);
   }
+  /// What a checkpoint would hold now. The steps that follow do not change it.
+  Snapshot copied_snapshot() {
+    Snapshot snapshot = state.snapshot({});
+    for (auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
+      for (NamedTensor& named : *tensors) named.tensor = named.tensor.clone();
+    }
+    return snapshot;
+  }
   void take_steps(int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       step.run(*batches, state.progress.step, 1e-2 / static_cast<double>(state.progress.step + 1));

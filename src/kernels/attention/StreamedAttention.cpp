@@ -110,7 +110,7 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
       call.longest_keys = at::empty({sequences, heads}, call.lse.options());
       const int64_t passes = queries > 0 ? 2 : 1;
       call.first_keys =
-          at::empty({passes, sequences, heads, AlibiReach::blocks(tokens)}, like.dtype(at::kInt));
+          at::empty({passes, sequences, heads, AlibiReach::blocks(tokens - queries)}, like.dtype(at::kInt));
     }
     const at::Tensor read = call.queries_and_keys();
     const auto attend = queries > 0 ? two_stream_attention : streaming_attention;

@@ -54,9 +54,9 @@ void finish_outlier_product(const OutlierProduct& job, const int32_t* sums, cuda
 
 constexpr int kMostRowsTogether = 16;
 /// All of it, of so many rows at most. Codes (rows, in_features) and those of the weights are aligned to
-/// 16 bytes, and in_features is a multiple of 16. Weights and bias are read
-/// before find_and_round() or round_rows() has ended, which precedes this, and behind which all before it
-/// has. So these two must not start early themselves.
+/// 16 bytes, and in_features is a multiple of 16. Weights and bias are read before find_and_round() or
+/// round_rows() has ended, which precedes this; when it began, all before it had ended. So these two must not
+/// start early themselves.
 void outlier_product_of_few_rows(const OutlierProduct& job, const int8_t* codes, cudaStream_t stream);
 
 constexpr int kOutlierTileRows = 128, kOutlierTileFeatures = 256;

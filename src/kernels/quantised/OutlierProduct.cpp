@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <fmt/format.h>
 
+#include "base/Cuda.h"
 #include "kernels/MatrixOperation.h"
 #include "kernels/quantised/Dequantise.h"
 #include "kernels/quantised/OutlierKernels.h"
@@ -86,10 +87,10 @@ struct Shape {
   }
   /// Where there are few tiles the library, whose tiles are smaller, takes less.
   WholeProduct fastest(const DeviceTraits& device) const {
-    const auto tiles = [](int64_t count, int64_t of_tile) { return (count + of_tile - 1) / of_tile; };
     if (fits(WholeProduct::kFewRows, device)) return WholeProduct::kFewRows;
     const bool many =
-        tiles(rows, kOutlierTileRows) * tiles(out_features, kOutlierTileFeatures) >= kFewestTiles;
+        gpu::divided_up(rows, kOutlierTileRows) * gpu::divided_up(out_features, kOutlierTileFeatures) >=
+        kFewestTiles;
     return many && fits(WholeProduct::kTiles, device) ? WholeProduct::kTiles : WholeProduct::kLibrary;
   }
 };
@@ -122,7 +123,7 @@ at::Tensor product_by_kernels(WholeProduct way, const at::Tensor& x, const Quant
   at::Tensor outliers;
   if (!at_once) {
     constexpr int64_t kStep = 16;
-    outliers = at::zeros({(x.size(1) + kStep - 1) / kStep * kStep}, of_x.dtype(at::kByte));
+    outliers = at::zeros({gpu::divided_up(x.size(1), kStep) * kStep}, of_x.dtype(at::kByte));
     find_outliers(rows_of(x), outliers.data_ptr<uint8_t>(), largest.data_ptr<float>(), stream);
   }
   for (int64_t first = 0; first < x.size(0); first += kRowsAtOnce) {

@@ -260,7 +260,7 @@ void round_rows(const OutlierRows& rows, const uint8_t* outlier_columns, const f
 void find_and_round(const OutlierRows& rows, float* largest, int8_t* codes, const OutlierColumns& list,
                     cudaStream_t stream) {
   constexpr int kAtOnce = sizeof(uint4);
-  const int bytes = (rows.columns + kAtOnce - 1) / kAtOnce * kAtOnce;
+  const int bytes = static_cast<int>(gpu::divided_up(rows.columns, kAtOnce)) * kAtOnce;
   with_type(rows.type, [&](auto type) {
     gpu::launch("find_and_round_kernel", find_and_round_kernel<decltype(type)>, 1, kThreadsAtOnce, bytes,
                 stream, rows, largest, codes, list);

@@ -48,7 +48,15 @@ std::vector<MultiheadAttentionCase> streaming_cases() {
           {{{2, 330, 330, 64, 2, true}, 0.0, 1.0, false, true, /*packed=*/true}},
           {{{2, 200, 90, 128, 2, true}, 0.0, 1.0, false, false, /*packed=*/true}},
           {{{2, 140, 140, 128, 2, true}, 0.1, 1.0, false, true, /*packed=*/true}},
-          {{{2, 150, 150, 128, 2, true}, 0.0, 12.0, false, false, /*packed=*/true}}};
+          {{{2, 150, 150, 128, 2, true}, 0.0, 12.0, false, false, /*packed=*/true}},
+          {{{5, 140, 140, 128, 2, true}, 0.1, 1.0, /*padded=*/true}},
+          {{{4, 270, 270, 64, 2, true}, 0.0, 1.0, /*padded=*/true}},
+          {{{4, 150, 1, 64, 1, true}, 0.1, 1.0, /*padded=*/true}, Lying::kApart},
+          {{{4, 150, 90, 64, 1, true}, 0.0, 12.0, /*padded=*/true}},
+          {{{5, 132, 197, 64, 1, true, 65}, 0.1, 1.0, /*padded=*/true}},
+          {{{5, 132, 65, 64, 1, true, 65}, 0.0, 1.0, /*padded=*/true}, Lying::kApart},
+          {{{4, 129, 193, 64, 1, true, 64}, 0.0, 4.0, /*padded=*/true}},
+          {{{4, 20, 5, 64, 1, true, 9}, 0.1, 1.0, /*padded=*/true}}};
 }
 
 /// Small ones, that between them go every way through the kernels.

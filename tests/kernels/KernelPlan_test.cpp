@@ -181,14 +181,16 @@ TEST(KernelPlan, WideBlocksGoBySublayersWithOwnAttention) {
   EXPECT_FALSE(KernelPlan(wide(128, 8, 240), kHopper, at::kHalf).own_attention()) << "resident ones are bf16";
 }
 
-TEST(KernelPlan, StreamingAttentionIsForOneStreamOrTwoWithoutPadding) {
+TEST(KernelPlan, StreamingAttentionIsForOneStreamOrTwoAndForPadding) {
   NetworkShape regions = wide(768, 12, 1024);
   regions.padded = true;
-  const KernelPlan padded(regions, kHopper, at::kBFloat16);
-  EXPECT_EQ(padded.blocks(), Blocks::kSublayers);
-  EXPECT_FALSE(padded.own_attention());
-  EXPECT_TRUE(padded.reads_masks());
-  EXPECT_THAT(parts_of(padded).at("attention").why, HasSubstr("without compressed context"));
+  for (const bool two_streams : {false, true}) {
+    regions.two_streams = two_streams;
+    const KernelPlan padded(regions, kHopper, at::kBFloat16);
+    EXPECT_EQ(padded.blocks(), Blocks::kSublayers);
+    EXPECT_TRUE(padded.own_attention());
+    EXPECT_FALSE(padded.reads_masks());
+  }
 
   for (const Block block : {Block::kPostNorm, Block::kPreNorm}) {
     NetworkShape whole = with_block(block, wide(768, 12, 1024));

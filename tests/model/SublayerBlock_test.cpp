@@ -66,7 +66,8 @@ class BlockBySublayers : public ::testing::TestWithParam<Case> {
   }
   static bool emulated() {
     const Case& tried = GetParam();
-    return (tried.variant == "pre_norm" && tried.width <= 128) || tried.variant == "compressed" ||
+    return (tried.variant == "pre_norm" && tried.width <= 128) ||
+           (tried.variant == "compressed" && tried.width <= 128) ||
            (tried.variant == "post_norm" && tried.width == 128 && tried.type == at::kBFloat16) ||
            (tried.variant == "gpt2" && tried.width <= 128) || tried.width == 64;
   }
@@ -199,7 +200,8 @@ std::vector<Case> cases() {
       all.push_back({type, "post_norm", positions, 72, 3});
       all.push_back({type, "post_norm", positions, 96, 3});
       all.push_back({type, "post_norm", positions, 128, 8});
-      all.push_back({type, "compressed", positions, 128, 4});
+      for (const auto& [width, heads] : std::vector<std::array<int64_t, 2>>{{128, 4}, {64, 1}, {512, 8}})
+        all.push_back({type, "compressed", positions, width, heads});
       for (const auto& [width, heads] : std::vector<std::array<int64_t, 2>>{{768, 12}, {72, 3}, {128, 4}})
         all.push_back({type, "gpt2", positions, width, heads});
       for (const char* composed : {"xland", "vintix", "pre_norm_previous"})

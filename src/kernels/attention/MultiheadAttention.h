@@ -72,7 +72,8 @@ struct RowsAround {
 
 /// Sequences, streams, rows and padding are those of BlockShape. The output of a warp tile of 16 rows that
 /// are all padding is 0. Heads of 32 and 64 may have any number of tokens. Where is_streaming(), attention is
-/// causal, without padding and rotation. With two streams (TwoStreams.h) it is also without segments.
+/// causal and without rotation, the output of padding is what padding has read of itself, and padding must
+/// end before the first query's position. With two streams (TwoStreams.h) attention is also without segments.
 struct MultiheadAttention {
   using Heads = HeadMatrix<const __nv_bfloat16>;
 
@@ -84,8 +85,8 @@ struct MultiheadAttention {
   const uint32_t* keep;             ///< the dropout mask, as in DropoutMasks; null for none
   float scale;                      ///< dropout's factor of kept weights; 1 without dropout
   __nv_bfloat16* attention_output;  ///< (S · R, D); the forward pass writes it
-  /// As in BlockActivations (S, H, R). The forward pass writes it, except for warp tiles that are all
-  /// padding, which the backward pass does not read.
+  /// As in BlockActivations (S, H, R). The forward pass writes it, except, where not is_streaming(), for warp
+  /// tiles that are all padding, which the backward pass does not read.
   float* lse;
   AlibiReach alibi = {};  ///< only for streaming_attention()
   /// Of the elements of all matrices, whose pointers say bf16. fp16 only for streaming_attention().

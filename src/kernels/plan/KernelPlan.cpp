@@ -134,9 +134,6 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
                        head_size, kMostTokens);
   }
   if (!streams) return std::nullopt;
-  if (network.padded)
-    return fmt::format("with heads of {} and {} tokens it is for networks without compressed context",
-                       head_size, network.tokens);
   return why_no_streaming_kernels(device);
 }
 

@@ -7,7 +7,7 @@
 /// dk and dv.
 namespace adtrain::kernels::streaming_attention_pass {
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Segmented>
 class KeysBackward : StreamingBackward<Short, HeadSize> {
   using Base = StreamingBackward<Short, HeadSize>;
   using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_;
@@ -15,10 +15,10 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
   static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
   static constexpr int kLogs = Base::kBesideTiles, kDeltas = kLogs + kStages * kStatistics,
                        kWords = kDeltas + kStages * kStatistics, kBounds = kWords + kStages * kWordBytes;
-  using Bounds = SegmentBounds;
+  using Bounds = SegmentBounds<Bound::kEnd>;
 
  public:
-  static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
+  static constexpr int kBytes = kBounds + (Segmented ? Bounds::kBytes : 0) + kTileAlignment;
 
   __device__ KeysBackward(const Job& job, const OwnRows& own, char* shared)
       : Base(job, own, shared, job.queries, job.d_attention_output, row_of(job.attention.shape, 0)),
@@ -31,7 +31,7 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
     this->start_own_tiles(keys_, values_, own_.first);
     int block = own_.begin;
     fetch(block);
-    if constexpr (Packed) Bounds::copy(bounds(), job_.segments.end, job_.shape, own_);
+    if constexpr (Segmented) Bounds::copy(bounds(), job_, own_);
 #pragma unroll
     for (int i = 0; i < Base::kEights; ++i) dkey_[i] = dvalue_[i] = no_sums();
     this->await_own_tiles();
@@ -69,7 +69,7 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
   __device__ uint32_t* words(int block) const {
     return this->template values_at<uint32_t>(kWords + block % kStages * kWordBytes);
   }
-  /// Of packed sequences: where the segments of the thread block's keys end.
+  /// Of packed and padded sequences: where the segments of the thread block's keys end.
   __device__ int* bounds() const {
     return this->template values_at<int>(kBounds);
   }
@@ -189,7 +189,7 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
         if (query < own + 8 * half) scores[i / 4].value[i % 4] = 0.0f;
       }
     }
-    if constexpr (Packed) hide_from_other_segments(scores, block);
+    if constexpr (Segmented) hide_from_other_segments(scores, block);
     Base::round(weights, scores);
   }
 

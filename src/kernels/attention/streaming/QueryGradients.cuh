@@ -8,16 +8,16 @@
 /// it the deltas, which the kernel of keys reads too.
 namespace adtrain::kernels::streaming_attention_pass {
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Segmented>
 class QueriesBackward : StreamingBackward<Short, HeadSize> {
   using Base = StreamingBackward<Short, HeadSize>;
   using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_;
   static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
   static constexpr int kWords = Base::kBesideTiles, kBounds = kWords + kStages * kWordBytes;
-  using Bounds = SegmentBounds;
+  using Bounds = SegmentBounds<Bound::kFirst>;
 
  public:
-  static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
+  static constexpr int kBytes = kBounds + (Segmented ? Bounds::kBytes : 0) + kTileAlignment;
 
   __device__ QueriesBackward(const Job& job, const OwnRows& own, char* shared)
       : Base(job, own, shared, job.keys, job.values, 0),
@@ -31,7 +31,7 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
     this->start_own_tiles(queries_, d_attention_output_, first_row_);
     int block = own_.begin;
     fetch(block);
-    if constexpr (Packed) Bounds::copy(bounds(), job_.segments.first, job_.shape, own_);
+    if constexpr (Segmented) Bounds::copy(bounds(), job_, own_);
     compute_deltas();
     take_queries();
     this->await_own_tiles();
@@ -61,7 +61,7 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
   __device__ uint32_t* words(int block) const {
     return this->template values_at<uint32_t>(kWords + block % kStages * kWordBytes);
   }
-  /// Of packed sequences: where the segments of the thread block's queries begin.
+  /// Of packed and padded sequences: where the segments of the thread block's queries begin.
   __device__ int* bounds() const {
     return this->template values_at<int>(kBounds);
   }
@@ -169,7 +169,7 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
         if (key > own + 8 * half) scores[i / 4].value[i % 4] = 0.0f;
       }
     }
-    if constexpr (Packed) hide_other_segments(scores, block);
+    if constexpr (Segmented) hide_other_segments(scores, block);
     Base::round(weights, scores);
   }
 

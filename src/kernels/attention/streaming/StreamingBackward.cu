@@ -19,9 +19,9 @@
 /// keep dS in memory, half of the square score matrix, took longer, and sums of dq over thread blocks that
 /// come in any order would not be deterministic.
 ///
-/// With ALiBi both read what the forward pass has read; see AlibiReach. Of packed sequences queries begin
-/// where the first one's segment does, keys end where the last one's does, and what belongs to another
-/// segment weighs nothing.
+/// With ALiBi both read what the forward pass has read; see AlibiReach. Of packed and padded sequences
+/// queries begin where the first one's segment does, keys end where the last one's does, and what belongs to
+/// another segment weighs nothing.
 ///
 /// The sums of the gradients' columns, which are a projection's bias gradient, come from both kernels, a row
 /// of partial sums for each thread block.
@@ -37,7 +37,7 @@
 ///     arrivals        32 B: barriers of copies
 ///     lse, minus_deltas  (2, 64), fp32: of the streamed queries
 ///     words           (2, 2, 64), 1 KiB: dropout words of the streamed queries
-///     bounds          (64), 256 B: of packed sequences, where the keys' segments end
+///     bounds          (64), 256 B: of packed and padded sequences, where the keys' segments end
 ///
 /// The first kernel has the same with queries and keys exchanged, and lse and minus_deltas in registers.
 namespace adtrain::kernels {
@@ -100,15 +100,15 @@ __device__ int end_of_readers(const MultiheadAttention& attention, const OwnRows
   return min(own.end, (static_cast<int>(*last_reader) + kReach) / kPassingRows);
 }
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Segmented>
 __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     streaming_keys_backward_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
   if (threadIdx.x == 0) {
     const MultiheadAttention& attention = job.attention;
     own = job.of_keys.rows<Own::kKeys>(blockIdx.x, attention.shape);
-    if constexpr (Packed) {
-      const int end = SegmentBounds::of(attention.segments.end, attention.shape, own, kOwnRows - 1);
+    if constexpr (Segmented) {
+      const int end = SegmentBounds<Bound::kEnd>::of(attention, own, kOwnRows - 1);
       own.end = (end + kPassingRows - 1) / kPassingRows;
     }
   }
@@ -120,10 +120,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     if (threadIdx.x == 0) own.end = end;
     __syncthreads();
   }
-  KeysBackward<Short, HeadSize, Dropout, Alibi, Packed>(job, own, shared_memory_for_tiles()).run();
+  KeysBackward<Short, HeadSize, Dropout, Alibi, Segmented>(job, own, shared_memory_for_tiles()).run();
 }
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Segmented>
 __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     streaming_queries_backward_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
@@ -132,16 +132,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     own = job.of_queries.rows<Own::kQueries>(blockIdx.x, attention.shape);
     if (row_of(attention.shape, own.first) + kOwnRows <= 0) {  // no queries
       own.end = own.begin;
-    } else if constexpr (Alibi || Packed) {
+    } else if constexpr (Alibi || Segmented) {
       int begin = 0;
       if constexpr (Alibi) begin = *first_key(attention, own, own.first);
-      if constexpr (Packed)
-        begin = max(begin, SegmentBounds::of(attention.segments.first, attention.shape, own, 0));
+      if constexpr (Segmented) begin = max(begin, SegmentBounds<Bound::kFirst>::of(attention, own, 0));
       own.begin = begin / kPassingRows;
     }
   }
   __syncthreads();
-  QueriesBackward<Short, HeadSize, Dropout, Alibi, Packed>(job, own, shared_memory_for_tiles()).run();
+  QueriesBackward<Short, HeadSize, Dropout, Alibi, Segmented>(job, own, shared_memory_for_tiles()).run();
 }
 
 template <int HeadSize>
@@ -170,17 +169,17 @@ void launch(const MultiheadAttention& attention, const MultiheadAttentionGradien
       map_of<HeadSize>(attention.keys, shape, shape.tokens),
       map_of<HeadSize>(attention.values, shape, shape.tokens)};
   if constexpr (std::is_same_v<Short, __half>) find_longest_rows<HeadSize>(job, stream);
-  with_flags(job.attention, [&](auto dropout, auto alibi, auto packed) {
+  with_flags(job.attention, [&](auto dropout, auto alibi, auto segmented) {
     constexpr bool kDropout = decltype(dropout)::kValue, kAlibi = decltype(alibi)::kValue,
-                   kPacked = decltype(packed)::kValue;
+                   kSegmented = decltype(segmented)::kValue;
     gpu::launch("streaming_queries_backward_kernel",
-                streaming_queries_backward_kernel<Short, HeadSize, kDropout, kAlibi, kPacked>,
+                streaming_queries_backward_kernel<Short, HeadSize, kDropout, kAlibi, kSegmented>,
                 job.of_queries.blocks(), kThreads,
-                QueriesBackward<Short, HeadSize, kDropout, kAlibi, kPacked>::kBytes, stream, job);
+                QueriesBackward<Short, HeadSize, kDropout, kAlibi, kSegmented>::kBytes, stream, job);
     gpu::launch("streaming_keys_backward_kernel",
-                streaming_keys_backward_kernel<Short, HeadSize, kDropout, kAlibi, kPacked>,
+                streaming_keys_backward_kernel<Short, HeadSize, kDropout, kAlibi, kSegmented>,
                 job.of_keys.blocks(), kThreads,
-                KeysBackward<Short, HeadSize, kDropout, kAlibi, kPacked>::kBytes, stream, job);
+                KeysBackward<Short, HeadSize, kDropout, kAlibi, kSegmented>::kBytes, stream, job);
   });
 }
 

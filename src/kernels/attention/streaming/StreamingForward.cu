@@ -22,8 +22,8 @@
 /// m). Where that is less than 2^-26 of the weights that have been read, for each row of the block, the block
 /// has read enough. A kernel before this one finds the longest key of each head.
 ///
-/// Of packed sequences a thread block ends at the stage in which the segment of its first query begins, and
-/// hides the keys before each query's own; most stages lie in one segment, and hide nothing.
+/// Of packed and padded sequences a thread block ends at the stage in which the segment of its first query
+/// begins, and hides the keys before each query's own; most stages lie in one segment, and hide nothing.
 ///
 /// Shared memory, 42 KiB for heads of 64:
 ///
@@ -31,7 +31,7 @@
 ///     keys, values  (2, 64, 64), 16 KiB each: streamed
 ///     arrivals      32 B: barriers of copies
 ///     words         (2, 2, 64), 1 KiB: dropout words of the streamed keys
-///     bounds        (64), 256 B: of packed sequences, where the queries' segments begin
+///     bounds        (64), 256 B: of packed and padded sequences, where the queries' segments begin
 ///     up to 1 KiB before these, so that tiles begin where the swizzle does
 namespace adtrain::kernels {
 namespace {
@@ -48,7 +48,7 @@ struct Job {
 };
 
 /// The work of one thread in a launch.
-template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Segmented>
 class StreamingQueries {
   static constexpr int kSteps = HeadSize / 16, kEights = HeadSize / 8;
   static constexpr int kOwnTile = Tile<HeadSize>::bytes(kOwnRows),
@@ -57,10 +57,10 @@ class StreamingQueries {
   static constexpr int kKeys = kOwnTile, kValues = kKeys + kStages * kPassingTile,
                        kArrivals = kValues + kStages * kPassingTile, kWords = kArrivals + Arrivals::kBytes,
                        kBounds = kWords + kStages * kWordBytes;
-  using Bounds = SegmentBounds;
+  using Bounds = SegmentBounds<Bound::kFirst>;
 
  public:
-  static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
+  static constexpr int kBytes = kBounds + (Segmented ? Bounds::kBytes : 0) + kTileAlignment;
 
   /// `own` is in shared memory, to save registers.
   __device__ StreamingQueries(const Job& job, const OwnRows& own, char* shared)
@@ -78,7 +78,7 @@ class StreamingQueries {
       start_copy_rows(queries(), own_queries_, own_, row_of(job_.shape, own_.first), arrived);
     });
     fetch(own_.end - 1);
-    if constexpr (Packed) Bounds::copy(bounds(), job_.segments.first, job_.shape, own_);
+    if constexpr (Segmented) Bounds::copy(bounds(), job_, own_);
     __syncthreads();
     arrivals().own_rows.await(0);
     take_queries();
@@ -113,7 +113,7 @@ class StreamingQueries {
   __device__ uint32_t* words(int block) const {
     return reinterpret_cast<uint32_t*>(shared_ + kWords + block % kStages * kWordBytes);
   }
-  /// Of packed sequences: where the segments of the thread block's queries begin.
+  /// Of packed and padded sequences: where the segments of the thread block's queries begin.
   __device__ int* bounds() const {
     return reinterpret_cast<int*>(shared_ + kBounds);
   }
@@ -217,7 +217,7 @@ class StreamingQueries {
     products_arrived<0>();
     take_sums(scores);
     hold(query_);
-    if constexpr (Packed) hide_other_segments(scores, block);
+    if constexpr (Segmented) hide_other_segments(scores, block);
     if constexpr (!Diagonal) return;
     const int own = place_of(0) % kPassingRows - lane_place(lane_).column;
 #pragma unroll
@@ -357,19 +357,19 @@ class StreamingQueries {
   Sums attention_output_[kEights];
 };
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Segmented>
 __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     streaming_attention_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
   if (threadIdx.x == 0) {
     const MultiheadAttention& attention = job.attention;
     own = job.order.rows<Own::kQueries>(blockIdx.x, attention.shape);
-    if constexpr (Packed) {
-      own.begin = SegmentBounds::of(attention.segments.first, attention.shape, own, 0) / kPassingRows;
+    if constexpr (Segmented) {
+      own.begin = SegmentBounds<Bound::kFirst>::of(attention, own, 0) / kPassingRows;
     }
   }
   __syncthreads();
-  StreamingQueries<Short, HeadSize, Dropout, Alibi, Packed>(job, own, shared_memory_for_tiles()).run();
+  StreamingQueries<Short, HeadSize, Dropout, Alibi, Segmented>(job, own, shared_memory_for_tiles()).run();
 }
 
 /// A thread block finds the longest key of a head.
@@ -382,7 +382,7 @@ __global__ void __launch_bounds__(kThreads) streaming_longest_keys_kernel(const 
   if (threadIdx.x == 0) attention.alibi.longest_keys[blockIdx.x] = longest;
 }
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Segmented>
 void launch(const Job& job, cudaStream_t stream) {
   if constexpr (Alibi) {
     const BlockShape& shape = job.attention.shape;
@@ -390,8 +390,8 @@ void launch(const Job& job, cudaStream_t stream) {
                 shape.sequences * shape.heads, kThreads, 0, stream, job);
   }
   gpu::launch("streaming_attention_kernel",
-              streaming_attention_kernel<Short, HeadSize, Dropout, Alibi, Packed>, job.order.blocks(),
-              kThreads, StreamingQueries<Short, HeadSize, Dropout, Alibi, Packed>::kBytes, stream, job);
+              streaming_attention_kernel<Short, HeadSize, Dropout, Alibi, Segmented>, job.order.blocks(),
+              kThreads, StreamingQueries<Short, HeadSize, Dropout, Alibi, Segmented>::kBytes, stream, job);
 }
 
 template <class Short, int HeadSize>
@@ -401,8 +401,8 @@ void launch(const MultiheadAttention& attention, cudaStream_t stream) {
                    map_of<HeadSize>(attention.queries, shape, shape.rows),
                    map_of<HeadSize>(attention.keys, shape, shape.tokens),
                    map_of<HeadSize>(attention.values, shape, shape.tokens)};
-  with_flags(job.attention, [&](auto dropout, auto alibi, auto packed) {
-    launch<Short, HeadSize, decltype(dropout)::kValue, decltype(alibi)::kValue, decltype(packed)::kValue>(
+  with_flags(job.attention, [&](auto dropout, auto alibi, auto segmented) {
+    launch<Short, HeadSize, decltype(dropout)::kValue, decltype(alibi)::kValue, decltype(segmented)::kValue>(
         job, stream);
   });
 }

@@ -211,29 +211,42 @@ void with_flag(bool value, Take&& take) {
   take(FlagOf<false>());
 }
 
-/// Calls launch(dropout, alibi, packed) with FlagOf what the attention has.
+/// Calls launch(dropout, alibi, segmented) with FlagOf what the attention has.
 template <class Launch>
 void with_flags(const MultiheadAttention& attention, Launch&& launch) {
   with_flag(attention.keep != nullptr, [&](auto dropout) {
     with_flag(attention.alibi.first_keys != nullptr, [&](auto alibi) {
-      with_flag(attention.segments.first != nullptr, [&](auto packed) { launch(dropout, alibi, packed); });
+      with_flag(attention.segments.first != nullptr || attention.shape.first != nullptr,
+                [&](auto segmented) { launch(dropout, alibi, segmented); });
     });
   });
 }
 
-/// Where the segments of packed sequences' own rows begin, or end, in shared memory. Both ascend with the
-/// rows. For rows that do not exist, it is as for the last one.
+/// Which bound of a segment: its first token, or what is behind its last one.
+enum class Bound { kFirst, kEnd };
+
+/// A bound of the segments of the own rows. It ascends with the rows. For rows that do not exist, it is as
+/// for the last one. The padding in front of a sequence is a segment, and what follows is another.
+template <Bound kBound>
 struct SegmentBounds {
   static constexpr int kBytes = kOwnRows * static_cast<int>(sizeof(int));
 
-  /// `of_tokens`: PackedSegments::first or ::end. A barrier must follow.
-  __device__ static void copy(int* to, const int* of_tokens, const BlockShape& shape, const OwnRows& own) {
+  /// Puts them in shared memory. A barrier must follow.
+  __device__ static void copy(int* to, const MultiheadAttention& attention, const OwnRows& own) {
     const int row = static_cast<int>(threadIdx.x);
-    if (row < kOwnRows) to[row] = of(of_tokens, shape, own, row);
+    if (row < kOwnRows) to[row] = of(attention, own, row);
   }
   /// Of one row.
-  __device__ static int of(const int* of_tokens, const BlockShape& shape, const OwnRows& own, int row) {
-    return of_tokens[int64_t{own.sequence} * shape.tokens + min(own.first + row, shape.tokens - 1)];
+  __device__ static int of(const MultiheadAttention& attention, const OwnRows& own, int row) {
+    const int tokens = attention.shape.tokens, token = min(own.first + row, tokens - 1);
+    if (attention.shape.first != nullptr) {
+      const int first = attention.shape.first[own.sequence];
+      if (kBound == Bound::kFirst) return token < first ? 0 : first;
+      return token < first ? first : tokens;
+    }
+    const PackedSegments& packed = attention.segments;
+    const int* const of_tokens = kBound == Bound::kFirst ? packed.first : packed.end;
+    return of_tokens[int64_t{own.sequence} * tokens + token];
   }
 };
 

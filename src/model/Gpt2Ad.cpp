@@ -9,6 +9,7 @@
 
 #include "kernels/block/pre_norm/PreNormSublayers.h"
 #include "kernels/dropout/Dropout.h"
+#include "kernels/embedding/FusedStepEmbedding.h"
 #include "model/TransitionTokens.h"
 
 namespace adtrain {
@@ -143,10 +144,26 @@ NewestStep Gpt2Ad::newest_step() const {
 }
 
 Gpt2Ad::Tokens Gpt2Ad::embedded(const Batch& batch, LossPositions positions) const {
-  const at::Tensor x = tokens(batch);
+  const kernels::KernelPlan& plan = this->plan(positions);
+  const at::Tensor x = plan.fused_embedding() ? tokens_by_kernel(batch) : tokens_with_positions(batch);
   const TokenStreams streams =
-      plan(positions).reads_masks() ? TokenStreams::one(x.size(1), x) : TokenStreams{.context = x.size(1)};
-  return {x + wpe_.weight.narrow(0, 0, x.size(1)), streams, /*queries=*/1};
+      plan.reads_masks() ? TokenStreams::one(x.size(1), x) : TokenStreams{.context = x.size(1)};
+  return {x, streams, /*queries=*/1};
+}
+
+at::Tensor Gpt2Ad::tokens_with_positions(const Batch& batch) const {
+  const at::Tensor x = tokens(batch);
+  return x + wpe_.weight.narrow(0, 0, x.size(1));
+}
+
+at::Tensor Gpt2Ad::tokens_by_kernel(const Batch& batch) const {
+  return kernels::fused_step_embedding({batch.states, batch.actions, batch.rewards}, shape().grid_size,
+                                       {.states = embed_state_.weight,
+                                        .actions = embed_action_.weight,
+                                        .reward_weight = embed_reward_.values(),
+                                        .reward_bias = embed_reward_.bias,
+                                        .positions = wpe_.weight},
+                                       main_gradients());
 }
 
 at::Tensor Gpt2Ad::through(const Tokens& tokens, int64_t first, int64_t end, LossPositions positions,

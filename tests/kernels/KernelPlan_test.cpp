@@ -248,8 +248,8 @@ TEST(KernelPlan, BlocksOfGpt2GoBySublayersAroundOwnAttention) {
   for (const auto& [width, heads, tokens] :
        std::vector<std::array<int64_t, 3>>{{64, 4, 718}, {64, 4, 238}, {768, 12, 1024}}) {
     const KernelPlan plan(with_block(Block::kGpt2, wide(width, heads, tokens)), kHopper, at::kBFloat16);
-    EXPECT_TRUE(plan.by_sublayers() && plan.fused_loss() && plan.gelu_in_epilogues());
-    EXPECT_FALSE(plan.fused_embedding());
+    EXPECT_TRUE(plan.by_sublayers() && plan.fused_embedding() && plan.fused_loss() &&
+                plan.gelu_in_epilogues());
     EXPECT_THAT(*plan.why_no_whole_blocks(), HasSubstr("model AD"));
     const bool fits = width / heads == 64 || tokens <= 256;  // heads of 16 are resident in shared memory
     EXPECT_EQ(plan.own_attention(), fits) << width << " wide, " << tokens << " tokens";

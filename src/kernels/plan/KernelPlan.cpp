@@ -210,9 +210,9 @@ Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at
 }
 
 /// Why the embedding or the loss of a network over actions is not fused; the numbers are those of its
-/// kernels, the width nothing where it may be any.
+/// kernels, nothing where they may be any.
 Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
-                  int64_t most_actions, std::optional<int64_t> most_width) {
+                  std::optional<int64_t> most_actions, std::optional<int64_t> most_width) {
   constexpr int64_t kWidthStep = 32;
   if (network.block == NetworkShape::Block::kOther) return "it is for adtrain's own networks";
   if (network.padded) return "it is for networks without compressed context";
@@ -222,13 +222,14 @@ Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::S
     return fmt::format("the width is {}; it is for multiples of {}{}", network.width, kWidthStep,
                        most_width ? fmt::format(" up to {}", *most_width) : "");
   }
-  if (network.actions > most_actions) {
-    return fmt::format("there are {} actions; it is for at most {}", network.actions, most_actions);
+  if (most_actions && network.actions > *most_actions) {
+    return fmt::format("there are {} actions; it is for at most {}", network.actions, *most_actions);
   }
   return std::nullopt;
 }
 
 Why why_no_fused_embedding(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  if (is_gpt2(network)) return why_not_fused(network, device, type, std::nullopt, std::nullopt);
   if (auto why = why_not_ad(network, "it is")) return why;
   return why_not_fused(network, device, type, TokenShape::kMostActions, kWidestEmbedding);
 }

@@ -35,13 +35,13 @@ last token|test_kernels|Shapes/FusedKernels.*/S4_T101_R1_*:Shapes/FusedKernels.*
 last token, idle groups|test_kernels|Shapes/FusedKernels.*/S1_T1_R1_*:Shapes/FusedKernels.*/S5_T240_R1_*_causal*|memcheck synccheck
 pre-norm blocks|test_kernels|Shapes/PreNormKernels.*/S7_T33_*:Shapes/PreNormKernels.*/S4_T101_R1_*:Widths/PreNormRows.*
 resident attention|test_kernels|Shapes/MultiheadAttention.Operation*/S7_T33_*:Shapes/MultiheadAttention.Operation*/S4_T101_R137_*
-streaming attention|test_kernels|StreamingShapes*/MultiheadAttention.IsTheReference/S3_T129_*:StreamingShapes*/MultiheadAttention.IsTheReference/S2_T700_*:StreamingShapes*/MultiheadAttention.IsTheReference/S2_T777_*_dropout*:StreamedAttention.*
+streaming attention|test_kernels|StreamingShapes*/MultiheadAttention.IsTheReference/S3_T129_*:StreamingShapes*/MultiheadAttention.IsTheReference/S2_T700_*:StreamingShapes*/MultiheadAttention.IsTheReference/S2_T777_*_dropout*:StreamingShapes*/MultiheadAttention.IsTheReference/S5_T321_*:ShortShapesInFp16/MultiheadAttention.IsTheReference/S4_T50_*:StreamedAttention.*
 decoding attention|test_kernels|Shapes/DecodingAttention.*:DecodingAttention.*
 ends of a step|test_kernels|NormedHead.*
 newest token|test_model|NewestPreviousToken.*
 all blocks in one kernel|test_kernels|Networks/StackDecoders.*/one_row:Networks/StackDecoders.*/int8_of_eight|memcheck
 encoder of grids|test_kernels|Shapes/SymbolicEncoder.*/of_digits:Shapes/SymbolicEncoder.*/of_xland_in_fp16:Shapes/SymbolicEncoder.*/of_one_digit
-embedding|test_kernels|Shapes/TokenEmbedding.*/narrow:Shapes/TokenEmbedding.*/of_odd_sizes*:Shapes/TokenEmbedding.*/of_all_positions_narrow
+embedding|test_kernels|Shapes/StepEmbedding.*/narrow:Shapes/StepEmbedding.*/of_odd_sizes*:Shapes/StepEmbedding.*/of_a_large_grid:Shapes/TokenEmbedding.*/narrow:Shapes/TokenEmbedding.*/of_odd_sizes*:Shapes/TokenEmbedding.*/of_all_positions_narrow
 loss|test_kernels|Shapes/LinearCrossEntropy.*
 norms and activations|test_kernels|Shapes/MatrixRows.*_96_*:Shapes/MatrixRows.*_1032_dropout:Types/PreNormRowsOfSublayers.*
 post-norm sublayers|test_kernels|Shapes/PostNormSublayers.*/S3_T21_*||cached

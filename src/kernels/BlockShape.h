@@ -18,8 +18,8 @@ struct BlockShape {
   bool causal;    ///< else every token reads all tokens; must be true where there are queries or padding
 
   int queries = 0;  ///< at most as many as tokens
-  /// (S): the index of each sequence's first token that is not padding, at most the first query's position;
-  /// null where no sequence has padding.
+  /// (S): the index of each sequence's first token that is not padding, at most the first query's position,
+  /// and less where MultiheadAttention::is_streaming(); null where no sequence has padding.
   const int* first = nullptr;
 
   int inner() const { return 4 * width; }

@@ -6,7 +6,6 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "kernels/attention/MultiheadAttention.h"
 #include "model/PreviousTokens.h"
 #include "model/spaces/TokenEstimate.h"
 
@@ -46,8 +45,9 @@ class Estimate {
         all_positions_(positions == LossPositions::kAll),
         packed_(shape.packed && all_positions_) {
     context_ = options.longest_context();
-    queries_ = all_positions_ ? context_ : 1;
-    tokens_ = all_positions_ && options.needs_query_stream() ? 2 * context_ : context_;
+    const int64_t most_queries = options.compressed() ? options.compress_interval + 1 : context_;
+    queries_ = all_positions_ ? most_queries : 1;
+    tokens_ = all_positions_ && options.needs_query_stream() ? context_ + queries_ : context_;
   }
 
   int64_t training_bytes(int64_t forward_only) const {
@@ -93,7 +93,9 @@ class Estimate {
              packed_mask_bytes();
     }
     const int64_t batch = kStepBytes * sequences_ * context_;
-    const int64_t embedding = plan_.fused_embedding() ? 0 : rows * (element_ * kFeatures + 8);
+    const bool drops_tokens = options_.block() == TransformerBlock::kGpt2;
+    const int64_t embedding = (plan_.fused_embedding() ? 0 : rows * (element_ * kFeatures + 8)) +
+                              (drops_tokens ? bits(rows * width_) : 0);
     const int64_t composed = options_.composed() ? composed_input_bytes(rows) : 0;
     return batch + embedding + composed + rows * element_ * width_;
   }
@@ -168,9 +170,11 @@ class Estimate {
     return kThreadBlocks * kFloat * 2 * width_ * inner_;
   }
 
-  /// Queries, keys and values, and the attention output.
+  /// Queries, keys and values, and the attention output. Post-norm blocks project the queries of one token
+  /// alone.
   int64_t attention_tensors(const Rows& rows) const {
-    const int64_t projected = one_token_out(rows) ? 2 * rows.in + rows.out : 3 * rows.in;
+    const bool apart = one_token_out(rows) && options_.block() == TransformerBlock::kPostNorm;
+    const int64_t projected = apart ? 2 * rows.in + rows.out : 3 * rows.in;
     return element_ * width_ * (projected + rows.out);
   }
   BlockBytes post_norm_sublayers(const Rows& rows) const {
@@ -201,7 +205,7 @@ class Estimate {
     const int64_t after = element_ * rows.out * (3 * width_ + 3 * inner_);
     const int64_t kept = element_ * rows.in * width_ + attention_tensors(rows) + attention_rows(rows.out) +
                          after + bits((rows.in + rows.out) * width_);
-    const int64_t of_mlp = element_ * rows.out * (2 * width_ + 3 * inner_);
+    const int64_t of_mlp = element_ * rows.out * (3 * width_ + 3 * inner_);
     return {kept, std::max(of_mlp, attention_backward(rows) - after), element_ * rows.out * 3 * inner_};
   }
 
@@ -212,9 +216,9 @@ class Estimate {
   }
   /// How many keys and values have a second gradient, from the second stream's queries.
   int64_t keys_of_both(const Rows& rows) const {
-    const bool streams = options_.composed() || kernels::is_streaming_attention(context_, width_ / heads_);
-    const bool apart = plan_.own_attention() && streams;
-    return apart && tokens_ > context_ && rows.out > sequences_ * queries_ ? sequences_ * context_ : 0;
+    return plan_.streams_keys() && tokens_ > context_ && rows.out > sequences_ * queries_
+               ? sequences_ * context_
+               : 0;
   }
 
   /// libtorch's attention with a mask takes it as scores of every head.
@@ -289,6 +293,12 @@ class Estimate {
     return {kFloat * rows.in * heads_, kFloat * rows.in * width_};
   }
 
+  /// What LayerNorm before attention and before the MLP keeps of a row: its mean and its scale.
+  int64_t norm_statistics(const Rows& rows) const {
+    constexpr int64_t kFloat = 4;
+    return training_ ? 2 * kFloat * (rows.in + rows.out) : 0;
+  }
+
   /// What GELU keeps of an element: its value, and its input or, in products' epilogues, its derivative.
   int64_t gelu_bytes() const { return element_ + slope_; }
   /// The same in pre-norm blocks. Without gradients queries, keys and values have been freed by then, which
@@ -306,9 +316,12 @@ class Estimate {
     const int64_t mlp = rows.out * inner_ * (gelu ? pre_norm_gelu_bytes() : 3 * element_);
     const int64_t after = element_ * rows.out * (layer_norm ? 2 : 3) * width_ + mlp;
     const int64_t kept = before + attention_tensors(rows) + ordered_heads(rows) +
-                         composed_attention(rows).kept + after + bits((rows.in + rows.out) * width_);
-    // Of the MLP: the gradients of y, the inner values and the first product, SwiGLU's of two factors.
-    const int64_t of_mlp = element_ * rows.out * (2 * width_ + (gelu ? gelu_gradients() : 3) * inner_);
+                         composed_attention(rows).kept + after + bits((rows.in + rows.out) * width_) +
+                         (layer_norm ? norm_statistics(rows) : 0);
+    // Of the MLP: the gradients of y, the norm's output and the sum, and LayerNorm's output again; those of
+    // the inner values and the first product, SwiGLU's of two factors.
+    const int64_t of_norm = layer_norm ? 4 : 3;
+    const int64_t of_mlp = element_ * rows.out * (of_norm * width_ + (gelu ? gelu_gradients() : 3) * inner_);
     const int64_t of_attention =
         attention_backward(rows) + ordered_heads(rows) + composed_attention(rows).backward - after;
     return {kept, std::max(of_mlp, of_attention), mlp};
@@ -318,10 +331,10 @@ class Estimate {
     // The sum, y; dropout's bits of both that are added to it.
     const int64_t mlp = rows.out * inner_ * pre_norm_gelu_bytes(),
                   after = element_ * rows.out * 2 * width_ + mlp;
-    const int64_t kept =
-        attention_tensors(rows) + attention_rows(rows.out) + after + bits(2 * rows.out * width_);
+    const int64_t kept = attention_tensors(rows) + attention_rows(rows.out) + after +
+                         bits(2 * rows.out * width_) + norm_statistics(rows);
     const int64_t dropped = drops_ ? 1 : 0;  // the gradient of the MLP's output
-    const int64_t of_mlp = element_ * rows.out * ((2 + dropped) * width_ + gelu_gradients() * inner_);
+    const int64_t of_mlp = element_ * rows.out * ((4 + dropped) * width_ + gelu_gradients() * inner_);
     return {kept, std::max(of_mlp, attention_backward(rows) - after), mlp};
   }
 

@@ -145,18 +145,18 @@ NewestStep Gpt2Ad::newest_step() const {
 
 Gpt2Ad::Tokens Gpt2Ad::embedded(const Batch& batch, LossPositions positions) const {
   const kernels::KernelPlan& plan = this->plan(positions);
-  const at::Tensor x = plan.fused_embedding() ? tokens_by_kernel(batch) : tokens_with_positions(batch);
+  const at::Tensor x = plan.fused_embedding() ? placed_tokens_by_kernel(batch) : placed_tokens(batch);
   const TokenStreams streams =
       plan.reads_masks() ? TokenStreams::one(x.size(1), x) : TokenStreams{.context = x.size(1)};
   return {x, streams, /*queries=*/1};
 }
 
-at::Tensor Gpt2Ad::tokens_with_positions(const Batch& batch) const {
+at::Tensor Gpt2Ad::placed_tokens(const Batch& batch) const {
   const at::Tensor x = tokens(batch);
   return x + wpe_.weight.narrow(0, 0, x.size(1));
 }
 
-at::Tensor Gpt2Ad::tokens_by_kernel(const Batch& batch) const {
+at::Tensor Gpt2Ad::placed_tokens_by_kernel(const Batch& batch) const {
   return kernels::fused_step_embedding({batch.states, batch.actions, batch.rewards}, shape().grid_size,
                                        {.states = embed_state_.weight,
                                         .actions = embed_action_.weight,

@@ -60,11 +60,11 @@ class Gpt2Ad : public AlgorithmDistillation {
   std::optional<Parts> parts() override;
 
  private:
-  /// (B, tokens, width), by plain operators.
+  /// (B, tokens, width), without positions.
   at::Tensor tokens(const Batch& batch) const;
-  at::Tensor tokens_with_positions(const Batch& batch) const;
-  /// The same.
-  at::Tensor tokens_by_kernel(const Batch& batch) const;
+  /// With positions, by plain operators and by one kernel.
+  at::Tensor placed_tokens(const Batch& batch) const;
+  at::Tensor placed_tokens_by_kernel(const Batch& batch) const;
   NewestStep newest_step() const;
   /// Tokens with their positions. All of them are in one stream; the queries of kLast are the last one.
   Tokens embedded(const Batch& batch, LossPositions positions) const;

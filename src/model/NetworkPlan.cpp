@@ -61,6 +61,7 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .inner_width = options.inner_width(),
       .tokens = options.longest_context(),
       .actions = actions_of(options, shape),
+      .cells = shape.states(),
       .padded = options.compressed(),
       .packed = shape.packed && positions == LossPositions::kAll,
       .alibi = pieces.positions == PositionKind::kAlibi,

@@ -97,6 +97,7 @@ class Rollouts(unittest.TestCase):
         lock_steps = 20 * max(LENGTHS)  # the longest episodes are awaited
         self.assertRegex(finished.stdout, rf"(?m)^12 environments in 2 workers took {lock_steps} lock-steps$")
         self.assertRegex(finished.stdout, rf"(?m)^contexts full, {lock_steps - 1 - 24} lock-steps in .* ms a lock-step")
+        self.assertRegex(finished.stdout, rf"(?m)^all {lock_steps} lock-steps took \d+\.\d\d minutes$")
         ended = sum(6 * (lock_steps // length) for length in LENGTHS)
         self.assertRegex(finished.stdout, rf"(?m)^{ended} episodes of {12 * lock_steps / ended:.1f} steps on average")
         shares = re.search(r"stepped environments (.*)% to (.*)% of that time", finished.stdout)

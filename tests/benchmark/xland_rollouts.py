@@ -90,6 +90,7 @@ def report(played):
     print(f"workers stepped environments {100 * min(shares):.1f}% to {100 * max(shares):.1f}% of that time")
     steps = played.environments * played.steps
     ended = played.episodes()
+    print(f"all {played.steps} lock-steps took {played.seconds(0, last) / 60:.2f} minutes")
     print(f"{ended} episodes of {steps / max(ended, 1):.1f} steps on average, of which "
           f"{100 * played.found() / max(ended, 1):.1f}% reached the goal")
     most = PROTOCOL_EPISODES * LONGEST_EPISODE

@@ -49,6 +49,12 @@ std::vector<MultiheadAttentionCase> streaming_cases() {
           {{{2, 200, 90, 128, 2, true}, 0.0, 1.0, false, false, /*packed=*/true}},
           {{{2, 140, 140, 128, 2, true}, 0.1, 1.0, false, true, /*packed=*/true}},
           {{{2, 150, 150, 128, 2, true}, 0.0, 12.0, false, false, /*packed=*/true}},
+          {{{2, 270, 270, 32, 2, true}, 0.1}},
+          {{{1, 260, 520, 32, 2, true, 260}, 0.1}},
+          {{{1, 300, 20, 32, 2, true}, 0.0}, Lying::kApart},
+          {{{1, 290, 290, 32, 2, true}, 0.0, 12.0, false, true}},
+          {{{2, 270, 270, 32, 2, true}, 0.1, 1.0, false, false, /*packed=*/true}},
+          {{{3, 264, 395, 32, 2, true, 131}, 0.1, 1.0, /*padded=*/true}},
           {{{5, 140, 140, 128, 2, true}, 0.1, 1.0, /*padded=*/true}},
           {{{4, 270, 270, 64, 2, true}, 0.0, 1.0, /*padded=*/true}},
           {{{4, 150, 1, 64, 1, true}, 0.1, 1.0, /*padded=*/true}, Lying::kApart},
@@ -100,6 +106,8 @@ std::vector<MultiheadAttentionCase> emulated_cases() {
   });
   for (const MultiheadAttentionCase& tried : streaming_cases()) all.push_back(tried);
   for (const MultiheadAttentionCase& tried : testing::in_fp16(streaming_cases())) all.push_back(tried);
+  for (const MultiheadAttentionCase& tried : testing::in_fp16(testing::short_streaming_cases()))
+    if (tried.lying != Lying::kWithRope) all.push_back(tried);
   return all;
 }
 

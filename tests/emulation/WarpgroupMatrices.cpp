@@ -50,14 +50,15 @@ float value_of(uint16_t bits, bool halves) {
 }
 
 /// Of byte `within` of a row of the matrix that a descriptor describes, "Matrix Descriptor Format" of the PTX
-/// ISA, with a swizzle of 128 or 64 bytes: the 16-byte units of a row are exchanged by the number of the row.
+/// ISA, with a swizzle of 128, 64 or 32 bytes: the 16-byte units of a row are exchanged by the number of the
+/// row.
 uint32_t address_of(uint64_t descriptor, uint32_t row, uint32_t within) {
   const uint32_t first = (descriptor & 0x3fff) << 4, of_eight_rows = (descriptor >> 32 & 0x3fff) << 4;
-  const bool wide = descriptor >> 62 == 1;
-  if (!wide && descriptor >> 62 != 2) fail("a swizzle that is not emulated");
-  const uint32_t row_bytes = wide ? 128 : 64;
+  const auto swizzle = static_cast<uint32_t>(descriptor >> 62);
+  if (swizzle == 0) fail("a matrix without a swizzle is not emulated");
+  const uint32_t row_bytes = 256U >> swizzle;
   const uint32_t address = first + row / 8 * of_eight_rows + row % 8 * row_bytes + within;
-  return address ^ (address >> 7 & (wide ? 7 : 3)) << 4;
+  return address ^ (address >> 7 & (row_bytes / 16 - 1)) << 4;
 }
 
 float element(uint64_t descriptor, bool across, int k, int column, bool halves) {

@@ -10,7 +10,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "kernels/TokenStreams.h"
-#include "kernels/attention/MultiheadAttention.h"
 #include "kernels/block/BlockTensors.h"
 #include "kernels/primitives/DropoutMask.h"
 
@@ -138,8 +137,7 @@ class FusedBlockData {
     x = random({sequences, tokens + queries, width}, 1);
     dy = random({sequences, rows, width}, 1);
     if (tried.padded) {
-      const bool before_queries = queries > 0 && kernels::is_streaming_attention(tokens, width / heads);
-      const int last = tokens - std::max(queries, 1) - (before_queries ? 1 : 0);
+      const int last = tokens - std::max(queries, 1);
       first = at::randint(last + 1, {sequences}, at::device(device).dtype(at::kInt));
       for (int sequence = 0; const int one_of_a_kind : {last, 0, last / 16 * 16, std::max(last - 1, 0)}) {
         if (sequence < sequences) first[sequence++] = one_of_a_kind;

@@ -178,7 +178,11 @@ TEST(KernelPlan, WideBlocksGoBySublayersWithOwnAttention) {
     EXPECT_TRUE(streaming.own_attention());
     EXPECT_THAT(parts_of(streaming).at("attention").kernels, HasSubstr("stream"));
   }
-  EXPECT_FALSE(KernelPlan(wide(128, 8, 240), kHopper, at::kHalf).own_attention()) << "resident ones are bf16";
+  const KernelPlan short_one(wide(128, 8, 240), kHopper, at::kBFloat16),
+      half(wide(128, 8, 240), kHopper, at::kHalf), eights(wide(128, 16, 240), kHopper, at::kHalf);
+  EXPECT_TRUE(short_one.own_attention() && !short_one.streams_keys());
+  EXPECT_TRUE(half.own_attention() && half.streams_keys());
+  EXPECT_FALSE(eights.own_attention()) << "resident ones are bf16";
 }
 
 TEST(KernelPlan, StreamingAttentionIsForOneStreamOrTwoAndForPadding) {
@@ -217,12 +221,13 @@ TEST(KernelPlan, ProductsOfWarpgroupsAreForHopperAlone) {
   EXPECT_TRUE(KernelPlan(xland, kBlackwell, at::kBFloat16).cudnn_attention());
 }
 
-TEST(KernelPlan, Fp16AndOlderGpusHaveSublayersAndLibtorchsAttention) {
+TEST(KernelPlan, Fp16AndOlderGpusHaveSublayers) {
   const KernelPlan fp16(guide(), kHopper, at::kHalf), older(guide(), kAmpere, at::kBFloat16);
+  EXPECT_TRUE(fp16.own_attention() && fp16.streams_keys());
+  EXPECT_FALSE(older.own_attention());
   for (const KernelPlan& plan : {fp16, older}) {
     EXPECT_EQ(plan.blocks(), Blocks::kSublayers);
-    EXPECT_FALSE(plan.own_attention());
-    EXPECT_TRUE(plan.reads_masks());
+    EXPECT_NE(plan.own_attention(), plan.reads_masks());
     for (const char* part : {"norms", "products", "attention", "MLP"})
       EXPECT_THAT(parts_of(plan).at(part).why, Not(IsEmpty())) << part;
   }
@@ -251,11 +256,13 @@ TEST(KernelPlan, BlocksOfGpt2GoBySublayersAroundOwnAttention) {
     EXPECT_TRUE(plan.by_sublayers() && plan.fused_embedding() && plan.fused_loss() &&
                 plan.gelu_in_epilogues());
     EXPECT_THAT(*plan.why_no_whole_blocks(), HasSubstr("model AD"));
-    const bool fits = width / heads == 64 || tokens <= 256;  // heads of 16 are resident in shared memory
-    EXPECT_EQ(plan.own_attention(), fits) << width << " wide, " << tokens << " tokens";
-    EXPECT_EQ(plan.reads_masks(), !fits);
-    EXPECT_EQ(plan.library_attention(), !fits);
+    EXPECT_TRUE(plan.own_attention()) << width << " wide, " << tokens << " tokens";
+    EXPECT_FALSE(plan.reads_masks() || plan.library_attention());
   }
+  NetworkShape of_a_large_grid = with_block(Block::kGpt2, wide(64, 4, 718));
+  of_a_large_grid.cells = 1600;
+  EXPECT_THAT(parts_of(KernelPlan(of_a_large_grid, kHopper, at::kBFloat16)).at("embedding").why,
+              HasSubstr("1600 cells"));
   const NetworkShape large = with_block(Block::kGpt2, wide(768, 12, 1024));
   EXPECT_TRUE(KernelPlan(large, kHopper, at::kHalf).own_attention());
   EXPECT_EQ(KernelPlan(large, kHopper, at::kFloat).blocks(), Blocks::kLibrary);
@@ -431,6 +438,7 @@ TEST(KernelPlan, TheLossIsFusedOfOneChoiceInEachToken) {
 TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsElsewhere) {
   NetworkShape composed = guide();
   composed.block = NetworkShape::Block::kComposed;
+  composed.heads *= 2;  // those of 8 have none of these kernels
   composed.two_streams = true;
   for (const DeviceTraits& device : {kHopper, kCpu}) {
     const KernelPlan plan(composed, device, at::kBFloat16);

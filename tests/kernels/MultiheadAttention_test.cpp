@@ -93,6 +93,14 @@ INSTANTIATE_TEST_SUITE_P(StreamingShapesInFp16, MultiheadAttention,
                          ::testing::ValuesIn(testing::in_fp16(testing::streaming_attention_cases())),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
+INSTANTIATE_TEST_SUITE_P(ShortShapesInFp16, MultiheadAttention, ::testing::ValuesIn([] {
+                           auto all = testing::in_fp16(testing::short_streaming_cases());
+                           std::erase_if(all,
+                                         [](const auto& tried) { return tried.lying == Lying::kWithRope; });
+                           return all;
+                         }()),
+                         [](const auto& tried) { return testing::name_of(tried.param); });
+
 /// Beside libtorch's own attention, of which it is given what the plain path gives it; for people, not for
 /// CTest.
 class MultiheadAttentionSpeed : public ::testing::TestWithParam<MultiheadAttentionCase> {};
@@ -217,6 +225,9 @@ INSTANTIATE_TEST_SUITE_P(
                       LongCase{64, 4096, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 64, 0.1},
                       LongCase{256, 1024, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 64, 0.1},
                       LongCase{1024, 256, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 64, 0.1},
+                      LongCase{512, 718, 4, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 16},
+                      LongCase{512, 718, 4, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 16, 0.1},
+                      LongCase{512, 240, 4, kernels::DistancePenalty::kNone, at::kHalf, 0, 16, 0.1},
                       LongCase{8, 8192, 16, kernels::DistancePenalty::kAlibi},
                       LongCase{8, 8192, 16, kernels::DistancePenalty::kNone},
                       LongCase{16, 16384, 8, kernels::DistancePenalty::kAlibi},

@@ -16,10 +16,16 @@ namespace adtrain::kernels {
 /// How many columns of heads a thread block works on.
 constexpr int kGroupColumns = 32;
 
-/// Whether keys and values do not fit in shared memory, so that they are streamed block by block; see
-/// StreamingAttention.h.
-constexpr bool is_streaming_attention(int64_t tokens, int64_t head_size) {
-  return tokens > kMostTokens || head_size > 32;
+/// The smallest heads whose keys and values can be streamed.
+constexpr int64_t kSmallestStreamingHead = 16;
+
+/// Whether keys and values are streamed block by block (StreamingAttention.h), and not resident in shared
+/// memory (resident/ResidentAttention.h): where they do not fit, and in fp16, which the resident kernels do
+/// not take. Heads of 8 have the resident kernels alone.
+constexpr bool is_streaming_attention(int64_t tokens, int64_t head_size, ShortType type) {
+  constexpr int64_t kLargestResidentHead = 32;
+  return tokens > kMostTokens || head_size > kLargestResidentHead ||
+         (type == ShortType::kHalf && head_size >= kSmallestStreamingHead);
 }
 
 /// Rows of heads in a matrix that may hold other data between them. A head's elements are contiguous and
@@ -70,10 +76,10 @@ struct RowsAround {
   int values;  ///< tokens that have values, whose lengths bound gradients
 };
 
-/// Sequences, streams, rows and padding are those of BlockShape. The output of a warp tile of 16 rows that
-/// are all padding is 0. Heads of 32 and 64 may have any number of tokens. Where is_streaming(), attention is
-/// causal and without rotation, the output of padding is what padding has read of itself, and padding must
-/// end before the first query's position. With two streams (TwoStreams.h) attention is also without segments.
+/// Sequences, streams, rows and padding are those of BlockShape. Heads of 16, 32 and 64 may have any number
+/// of tokens. Where is_streaming(), attention is causal and without rotation, and padding reads padding; with
+/// two streams (TwoStreams.h) attention is also without segments. Where not is_streaming(), the output of a
+/// warp tile of 16 rows that are all padding is 0.
 struct MultiheadAttention {
   using Heads = HeadMatrix<const __nv_bfloat16>;
 
@@ -95,7 +101,7 @@ struct MultiheadAttention {
   RowsAround around = {};        ///< only for streaming_attention()
 
   /// Whether streaming_attention() runs it, with that function's restrictions.
-  bool is_streaming() const { return is_streaming_attention(shape.tokens, shape.width / shape.heads); }
+  bool is_streaming() const { return is_streaming_attention(shape.tokens, shape.width / shape.heads, type); }
 };
 
 /// Gradients; `queries`, `keys` and `values` are written. Each has the layout of the matrix whose gradient it

@@ -121,7 +121,7 @@ at::Tensor ProjectedAttention::forward(at::TensorList inputs, ProjectionOrder or
   for (const at::Tensor& input : inputs) own->inputs.push_back(input.contiguous());
   if (rotary.cosines.defined()) {
     const Rotary dense = {rotary.cosines.contiguous(), rotary.sines.contiguous()};
-    if (is_streaming_attention(streams.context, width / pass.heads)) {
+    if (is_streaming_attention(streams.context, width / pass.heads, type_of(keys))) {
       own->rotated_by = dense;
       own->rotate(own->inputs[0], dense);
     } else {

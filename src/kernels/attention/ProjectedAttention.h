@@ -23,9 +23,9 @@ enum class ProjectionOrder {
 /// One forward pass and one backward pass, on the current stream. Autograd does not see them.
 class ProjectedAttention {
  public:
-  /// Returns the attention output of the last `rows` tokens, (B, rows, width). `inputs` in bf16 is either the
-  /// whole projection (B, streams.tokens(), 3 · width), or two matrices where only the last `rows` tokens
-  /// have queries. These are the queries (B, rows, width), and the keys and values of all tokens (B,
+  /// Returns the attention output of the last `rows` tokens, (B, rows, width). `inputs` in bf16 or fp16 is
+  /// either the whole projection (B, streams.tokens(), 3 · width), or two matrices where only the last `rows`
+  /// tokens have queries. These are the queries (B, rows, width), and the keys and values of all tokens (B,
   /// streams.tokens(), 2 · width) in the given order. `rotary` covers streams.context tokens, or is undefined
   /// for no rotation; queries of a second stream take the angles of the tokens whose positions they take.
   /// Kernels that stream keys and values read queries and keys that have been rotated: of a whole projection

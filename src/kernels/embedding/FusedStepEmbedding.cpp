@@ -94,6 +94,11 @@ at::Tensor fused_step_embedding(const StepColumns& steps, int64_t grid_size, con
                            .actions = static_cast<int>(parameters.actions.size(0)),
                            .grid_size = static_cast<int>(grid_size),
                            .type = type_of(parameters.states)};
+  TORCH_CHECK(shape.tokens() <= parameters.positions.size(0), "found ", shape.tokens(),
+              " tokens; expected at most ", parameters.positions.size(0), ", which have positions");
+  TORCH_CHECK(steps.actions.size(1) >= shape.states - 1 && steps.actions.sizes() == steps.rewards.sizes(),
+              "found actions ", steps.actions.sizes(), " and rewards ", steps.rewards.sizes(), " between ",
+              shape.states, " states of a row");
   return FusedStepEmbedding::apply(
       at::TensorList({parameters.states, parameters.actions, parameters.reward_weight, parameters.reward_bias,
                       parameters.positions}),

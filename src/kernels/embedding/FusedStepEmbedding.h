@@ -16,13 +16,14 @@ struct StepParameters {
   at::Tensor positions;                   ///< (at least tokens, width)
 };
 
-/// Columns of a batch on the GPU, dense or not: int32 (B, L, 2), int32 (B, at least L − 1), fp32 likewise.
+/// Columns of a batch on the GPU, dense or not: int32 (B, L, 2), int32 (B, steps), fp32 (B, steps), where
+/// there are at least L − 1 steps.
 struct StepColumns {
   at::Tensor states, actions, rewards;
 };
 
 /// Steps -> the first block's input (B, 3 L − 2, width). The parameters' gradients are added to
-/// `main_gradients` if it is not null; else autograd gets them.
+/// `main_gradients` if it is not null; else autograd gets them. Throws where sizes do not fit each other.
 at::Tensor fused_step_embedding(const StepColumns& steps, int64_t grid_size, const StepParameters& parameters,
                                 MainGradients* main_gradients);
 

@@ -23,6 +23,8 @@ struct StepShape {
   ShortType type = ShortType::kBFloat16;
 
   static constexpr int kKinds = 3;  ///< of tokens: state, action, reward
+  /// Beyond these the backward pass, which reads gradients again for each table in shared memory, takes long.
+  static constexpr int kMostCells = 1536;
 
   __host__ __device__ int tokens() const { return kKinds * states - 2; }  ///< T
   __host__ __device__ int cells() const { return grid_size * grid_size; }

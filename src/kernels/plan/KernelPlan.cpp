@@ -11,6 +11,7 @@
 #include "kernels/attention/MultiheadAttention.h"
 #include "kernels/attention/decoding/DecodingAttention.h"
 #include "kernels/cpu/Vec.h"
+#include "kernels/embedding/StepEmbedding.h"
 #include "kernels/embedding/TokenEmbedding.h"
 #include "kernels/encoder/SymbolicEncoder.h"
 #include "kernels/loss/LinearCrossEntropy.h"
@@ -105,13 +106,21 @@ bool cudnn_is_faster(const NetworkShape& network, at::ScalarType type) {
 Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/true)) return why;
   if (auto why = why_no_streaming_kernels(device)) return why;
-  if (network.head_size() != 32 && network.head_size() != 64)
-    return fmt::format("heads have {} features; it is for 32 and 64", network.head_size());
+  const int64_t head_size = network.head_size();
+  if (head_size != 32 && head_size != 64 && (head_size != 16 || network.normed_heads))
+    return fmt::format("heads have {} features; it is for 32 and 64, and 16 without norms", head_size);
   if (!cudnn_is_faster(network, type)) return std::nullopt;
   return fmt::format(
       "cuDNN's is faster with heads of {} and {} tokens, without ALiBi, norms of queries and keys and "
       "tf_attn_dropout",
       network.head_size(), network.tokens);
+}
+
+/// Whether our own attention, where the network has it, streams keys and values.
+bool streams_keys(const NetworkShape& network, at::ScalarType type) {
+  const ShortType of_elements = type == at::kHalf ? ShortType::kHalf : ShortType::kBFloat16;
+  return network.block == NetworkShape::Block::kComposed ||
+         is_streaming_attention(network.tokens, network.head_size(), of_elements);
 }
 
 Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
@@ -121,7 +130,7 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
     if (auto why = why_not_ad(network, "it is")) return why;
   }
   const int64_t head_size = network.head_size();
-  const bool streams = is_streaming_attention(network.tokens, head_size);
+  const bool streams = streams_keys(network, type);
   if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/streams)) return why;
   if (network.width % kGroupColumns != 0 ||
       (head_size != 8 && head_size != 16 && head_size != 32 && head_size != 64)) {
@@ -129,7 +138,7 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
         "there is none for width {} with heads of {}; it is for multiples of {} and heads of 8, 16, 32 or 64",
         network.width, head_size, kGroupColumns);
   }
-  if (head_size < 32 && network.tokens > kMostTokens) {
+  if (head_size < kSmallestStreamingHead && network.tokens > kMostTokens) {
     return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", network.tokens,
                        head_size, kMostTokens);
   }
@@ -229,7 +238,11 @@ Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::S
 }
 
 Why why_no_fused_embedding(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (is_gpt2(network)) return why_not_fused(network, device, type, std::nullopt, std::nullopt);
+  if (is_gpt2(network)) {
+    if (network.cells > StepShape::kMostCells)
+      return fmt::format("grids have {} cells; it is for at most {}", network.cells, StepShape::kMostCells);
+    return why_not_fused(network, device, type, std::nullopt, std::nullopt);
+  }
   if (auto why = why_not_ad(network, "it is")) return why;
   return why_not_fused(network, device, type, TokenShape::kMostActions, kWidestEmbedding);
 }
@@ -290,6 +303,10 @@ KernelPlan::KernelPlan(const NetworkShape& network, const DeviceTraits& device, 
 
 bool KernelPlan::reads_masks() const {
   return blocks_ == Blocks::kLibrary || (by_sublayers() && !own_attention());
+}
+
+bool KernelPlan::streams_keys() const {
+  return own_attention() && kernels::streams_keys(network_, type_);
 }
 
 bool KernelPlan::library_attention() const {
@@ -394,8 +411,9 @@ std::vector<Part> KernelPlan::parts_of_blocks() const {
   const std::string why = "whole blocks: " + *why_no_whole_blocks_;
   Part attention = attention_of_composed();
   if (!composed) {
-    const bool streaming = is_streaming_attention(network_.tokens, network_.head_size());
-    const std::string own = streaming ? kStreaming : "our kernels, keys and values resident in shared memory";
+    const std::string own = kernels::streams_keys(network_, type_)
+                                ? kStreaming
+                                : "our kernels, keys and values resident in shared memory";
     attention = own_attention() ? Part{"attention", own, why}
                                 : Part{"attention", "libtorch's kernels", "ours: " + *why_no_own_attention_};
   }

@@ -23,6 +23,7 @@ struct NetworkShape {
   int64_t inner_width = 0;    ///< of the MLP's hidden layer
   int64_t tokens = 0;         ///< of the longest context; kernels that support it support shorter ones too
   int64_t actions = 0;        ///< outputs of the head, of a group at most; 0 where they are no single choice
+  int64_t cells = 0;          ///< states of a grid family's tasks
   bool padded = false;        ///< sequences may begin with padding, as those of compressed context do
   bool packed = false;        ///< rows hold several histories, none of which reads another
   bool alibi = false;         ///< each position between two tokens takes something off their score
@@ -67,6 +68,8 @@ class KernelPlan {
   bool quantised() const { return network_.quantised; }
   /// Whether attention runs our own kernels: between sublayers, in networks of chosen pieces anywhere.
   bool own_attention() const { return !why_no_own_attention_; }
+  /// Whether our own attention streams keys and values, which are then not resident in shared memory.
+  bool streams_keys() const;
   /// Whether attention in passes with gradients runs cuDNN's kernels, for networks of chosen pieces alone
   /// that do not run our own. Passes without gradients run plain operators then.
   bool cudnn_attention() const { return !why_no_cudnn_attention_; }

@@ -22,8 +22,8 @@ struct DeviceTraits {
   constexpr bool runs_large_kernels() const {
     return runs_small_kernels() && shared_bytes_of_a_block >= hopper().shared_bytes_of_a_block;
   }
-  /// Whether the kernels of the embedding and the loss run here. They are compiled for the same GPUs and need
-  /// little shared memory.
+  /// Whether the kernels of the embedding and the loss run here. They are compiled for the same GPUs, and
+  /// need no more shared memory than all of these have, 99 KiB a thread block.
   constexpr bool runs_small_kernels() const {
     return is_gpu && compute_capability >= hopper().compute_capability;
   }

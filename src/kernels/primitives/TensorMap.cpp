@@ -48,6 +48,13 @@ TensorMap encoded(const void* matrix, const std::array<cuuint64_t, Dimensions>& 
   return map;
 }
 
+/// That of tiles whose rows have so many bytes.
+CUtensorMapSwizzle swizzle_of(int row_bytes) {
+  constexpr int kHalf = kChunkBytes / 2;
+  if (row_bytes < kHalf) return CU_TENSOR_MAP_SWIZZLE_32B;
+  return row_bytes == kHalf ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
+}
+
 }  // namespace
 
 TensorMap tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows) {
@@ -70,7 +77,7 @@ TensorMap tensor_map(const HeadRows& rows, int box_rows) {
                     {count(rows.head_bytes), count(rows.rows), count(rows.heads), count(rows.sequences)},
                     {stride(rows.of_row), stride(rows.of_head), stride(rows.of_sequence)},
                     {static_cast<cuuint32_t>(rows.head_bytes), static_cast<cuuint32_t>(box_rows), 1, 1},
-                    rows.head_bytes == kChunkBytes ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
+                    swizzle_of(rows.head_bytes));
 }
 
 }  // namespace adtrain::kernels

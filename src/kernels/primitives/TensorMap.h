@@ -22,14 +22,14 @@ TensorMap tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int bo
 TensorMap chunked_tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows,
                              int box_chunks);
 
-/// Rows of heads, which may hold other data between them: `head_bytes` neighbouring bytes, 128 or 64, of so
-/// many rows, heads and sequences. Strides in bytes, multiples of 16, as is the address.
+/// Rows of heads, which may hold other data between them: `head_bytes` neighbouring bytes, 128, 64 or 32, of
+/// so many rows, heads and sequences. Strides in bytes, multiples of 16, as is the address.
 struct HeadRows {
   const void* data;
   int head_bytes, rows, heads, sequences;
   int64_t of_row, of_head, of_sequence;
 };
-/// A box has box_rows rows of a head. In shared memory they lie as in Tile<64> or Tile<32>.
+/// A box has box_rows rows of a head. In shared memory they lie as in Tile<64>, Tile<32> or Tile<16>.
 TensorMap tensor_map(const HeadRows& rows, int box_rows);
 
 }  // namespace adtrain::kernels

@@ -135,7 +135,8 @@ __device__ inline float warp_max(float value) {
 /// transposed.
 template <int Width>
 struct Tile {
-  static_assert(Width == 32 || Width % 64 == 0, "the swizzle is made for rows of 64 or n · 128 bytes");
+  static_assert(Width == 16 || Width == 32 || Width % 64 == 0,
+                "the swizzle is made for rows of 32, 64 or n · 128 bytes");
   static constexpr int kWidth = Width;
 
   Bf16* data;
@@ -144,7 +145,7 @@ struct Tile {
 
   /// The index of an element. The elements of a chunk (8 columns from a multiple of 8) are contiguous.
   __device__ static int place(int row, int column) {
-    const int key = Width == 32 ? (row >> 1) & 3 : row & 7;
+    const int key = Width == 16 ? (row >> 2) & 1 : Width == 32 ? (row >> 1) & 3 : row & 7;
     return row * Width + ((column & ~7) ^ (key << 3)) + (column & 7);
   }
   __device__ Bf16* at(int row, int column) const { return data + place(row, column); }

@@ -54,8 +54,8 @@ __device__ inline void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// One instruction with 64 or 32 columns of sums. TYPE: that of the operands; OPERANDS: their names in the
-/// assembly, and the constants behind them.
+/// One instruction with 64, 32 or 16 columns of sums. TYPE: that of the operands; OPERANDS: their names in
+/// the assembly, and the constants behind them.
 #define ADTRAIN_PRODUCT_OF_64(TYPE, OPERANDS, ...)                                                      \
   asm volatile(                                                                                         \
       "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE                                       \
@@ -81,6 +81,14 @@ __device__ inline void show_to_products() {
         "+f"(sums[2].value[0]), "+f"(sums[2].value[1]), "+f"(sums[2].value[2]), "+f"(sums[2].value[3]), \
         "+f"(sums[3].value[0]), "+f"(sums[3].value[1]), "+f"(sums[3].value[2]), "+f"(sums[3].value[3])  \
       : __VA_ARGS__)
+#define ADTRAIN_PRODUCT_OF_16(TYPE, OPERANDS, ...)                                       \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32." TYPE "." TYPE               \
+               " "                                                                       \
+               "{%0, %1, %2, %3, %4, %5, %6, %7}, " OPERANDS ";"                         \
+               : "+f"(sums[0].value[0]), "+f"(sums[0].value[1]), "+f"(sums[0].value[2]), \
+                 "+f"(sums[0].value[3]), "+f"(sums[1].value[0]), "+f"(sums[1].value[1]), \
+                 "+f"(sums[1].value[2]), "+f"(sums[1].value[3])                          \
+               : __VA_ARGS__)
 
 /// sums (64 × 64) += left (64 × 16) · right (16 × 64), of elements of type `Short`. Each warp has 16 rows of
 /// the sums and of the left operand. `right`: the operand's matrix descriptor. `Across`: neighbours in memory
@@ -133,8 +141,22 @@ __device__ void start_product(Sums (&sums)[4], const LeftFragment& left, uint64_
                           "n"(Across ? 1 : 0));
   }
 }
+/// That one with 16 columns.
+template <class Short, bool Across>
+__device__ void start_product(Sums (&sums)[2], const LeftFragment& left, uint64_t right) {
+  if constexpr (std::is_same_v<Short, __half>) {
+    ADTRAIN_PRODUCT_OF_16("f16", "{%8, %9, %10, %11}, %12, 1, 1, 1, %13", "r"(left.part[0]),
+                          "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right),
+                          "n"(Across ? 1 : 0));
+  } else {
+    ADTRAIN_PRODUCT_OF_16("bf16", "{%8, %9, %10, %11}, %12, 1, 1, 1, %13", "r"(left.part[0]),
+                          "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right),
+                          "n"(Across ? 1 : 0));
+  }
+}
 
 #undef ADTRAIN_PRODUCT_OF_64
 #undef ADTRAIN_PRODUCT_OF_32
+#undef ADTRAIN_PRODUCT_OF_16
 
 }  // namespace adtrain::kernels

@@ -8,8 +8,8 @@
 
 /// Products of a warpgroup with tiles in shared memory as their right operands, of elements of type `Short`:
 /// tiles and fragments hold bits, whose type only products know. A tile's swizzle is the one
-/// that "wgmma" of the PTX ISA calls 128 bytes (Tile<64>) and 64 bytes (Tile<32>); it counts from
-/// multiples of 1024 bytes, where the tiles must begin.
+/// that "wgmma" of the PTX ISA calls 128 bytes (Tile<64>), 64 bytes (Tile<32>) and 32 bytes (Tile<16>); it
+/// counts from multiples of 1024 bytes, where the tiles must begin.
 namespace adtrain::kernels {
 
 constexpr int kWarpsOfGroup = 4;
@@ -19,8 +19,8 @@ constexpr int kTileAlignment = 1024;
 /// The matrix descriptor of a tile: eight rows are contiguous, and the next eight follow them.
 template <int Width>
 __device__ uint64_t descriptor_of(Tile<Width> tile) {
-  static_assert(Width == 64 || Width == 32);
-  constexpr uint64_t kEightRows = 8 * Width * sizeof(Bf16), kSwizzle = Width == 64 ? 1 : 2;
+  static_assert(Width == 64 || Width == 32 || Width == 16);
+  constexpr uint64_t kEightRows = 8 * Width * sizeof(Bf16), kSwizzle = Width == 64 ? 1 : Width == 32 ? 2 : 3;
   return (uint64_t{1} << 16 | kEightRows >> 4 << 32 | kSwizzle << 62) + (shared_address(tile.data) >> 4);
 }
 

@@ -5,8 +5,8 @@
 #include "kernels/attention/MultiheadAttention.h"
 
 /// Streaming K/V: attention without its projections for sequences of any length, whose keys and values stream
-/// by in blocks. It is causal, with one stream and no rotary positions; heads of 32 or 64. Its kernels are
-/// for GPUs of compute capability 9.0. Arrays and errors are as in MultiheadAttention.
+/// by in blocks. It is causal, with one stream and no rotary positions; heads of 16, 32 or 64. Its kernels
+/// are for GPUs of compute capability 9.0. Arrays and errors are as in MultiheadAttention.
 namespace adtrain::kernels {
 
 void streaming_attention(const MultiheadAttention& attention, cudaStream_t stream);

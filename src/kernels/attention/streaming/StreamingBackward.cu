@@ -187,11 +187,8 @@ void launch(const MultiheadAttention& attention, const MultiheadAttentionGradien
 
 void streaming_attention_backward(const MultiheadAttention& attention,
                                   const MultiheadAttentionGradients& gradients, cudaStream_t stream) {
-  with_type(attention.type, [&](auto type) {
-    using Short = decltype(type);
-    if (attention.shape.width / attention.shape.heads == 32)
-      return launch<Short, 32>(attention, gradients, stream);
-    launch<Short, 64>(attention, gradients, stream);
+  with_kind(attention, [&](auto type, auto head_size) {
+    launch<decltype(type), decltype(head_size)::value>(attention, gradients, stream);
   });
 }
 

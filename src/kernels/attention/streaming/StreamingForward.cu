@@ -410,10 +410,8 @@ void launch(const MultiheadAttention& attention, cudaStream_t stream) {
 }  // namespace
 
 void streaming_attention(const MultiheadAttention& attention, cudaStream_t stream) {
-  with_type(attention.type, [&](auto type) {
-    using Short = decltype(type);
-    if (attention.shape.width / attention.shape.heads == 32) return launch<Short, 32>(attention, stream);
-    launch<Short, 64>(attention, stream);
+  with_kind(attention, [&](auto type, auto head_size) {
+    launch<decltype(type), decltype(head_size)::value>(attention, stream);
   });
 }
 

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <stdexcept>
+#include <type_traits>
 
 #include "kernels/attention/AlibiSlope.cuh"
 #include "kernels/attention/GroupTile.cuh"
@@ -209,6 +211,24 @@ template <class Take>
 void with_flag(bool value, Take&& take) {
   if (value) return take(FlagOf<true>());
   take(FlagOf<false>());
+}
+
+/// Calls launch(Short(), head_size) with the type of the attention's elements, and with the size of its heads
+/// as an std::integral_constant. Throws std::logic_error for heads of other sizes.
+template <class Launch>
+void with_kind(const MultiheadAttention& attention, Launch&& launch) {
+  with_type(attention.type, [&](auto type) {
+    switch (attention.shape.width / attention.shape.heads) {
+      case 16:
+        return launch(type, std::integral_constant<int, 16>());
+      case 32:
+        return launch(type, std::integral_constant<int, 32>());
+      case 64:
+        return launch(type, std::integral_constant<int, 64>());
+      default:
+        throw std::logic_error("Keys and values are streamed for heads of 16, 32 and 64.");
+    }
+  });
 }
 
 /// Calls launch(dropout, alibi, segmented) with FlagOf what the attention has.

@@ -244,17 +244,6 @@ __global__ void __launch_bounds__(kThreadsOfBlock)
   }
 }
 
-/// Calls launch(a value of the type of elements, FlagOf whether heads have 64 features).
-template <class Launch>
-void with_kind(const MultiheadAttention& attention, Launch&& launch) {
-  with_type(attention.type, [&](auto type) {
-    with_flag(attention.shape.width / attention.shape.heads == 64,
-              [&](auto has_64) { launch(type, has_64); });
-  });
-}
-template <class Flag>
-constexpr int kHeadSize = Flag::kValue ? 64 : 32;
-
 MultiheadAttentionGradients gradients_of_queries(const MultiheadAttentionGradients& both,
                                                  const BlockShape& shape, bool has_context) {
   const int first = first_reader_of(shape);
@@ -277,8 +266,8 @@ void two_stream_attention(const MultiheadAttention& attention, cudaStream_t stre
   if (passes.has_context()) streaming_attention(passes.context, stream);
   if (passes.has_queries()) streaming_attention(passes.queries, stream);
   const Job job = Job::of(attention, passes);
-  with_kind(attention, [&](auto type, auto has_64) {
-    gpu::launch("own_keys_kernel", own_keys_kernel<decltype(type), kHeadSize<decltype(has_64)>>,
+  with_kind(attention, [&](auto type, auto head_size) {
+    gpu::launch("own_keys_kernel", own_keys_kernel<decltype(type), decltype(head_size)::value>,
                 blocks_for(attention.shape, job.query_rows), kThreadsOfBlock, 0, stream, job);
   });
 }
@@ -292,8 +281,8 @@ void two_stream_attention_backward(const MultiheadAttention& attention,
         passes.queries, gradients_of_queries(gradients, attention.shape, passes.has_context()), stream);
   }
   const Job job = Job::of(attention, passes, gradients);
-  with_kind(attention, [&](auto type, auto has_64) {
-    constexpr int kSize = kHeadSize<decltype(has_64)>;
+  with_kind(attention, [&](auto type, auto head_size) {
+    constexpr int kSize = decltype(head_size)::value;
     gpu::launch("own_keys_backward_kernel", own_keys_backward_kernel<decltype(type), kSize>,
                 blocks_for(attention.shape, job.query_rows), kThreadsOfBlock, 0, stream, job);
     gpu::launch("finish_context_backward_kernel", finish_context_backward_kernel<decltype(type), kSize>,

@@ -170,6 +170,12 @@ std::string known_tasks(const RunConfig& config, const RunLifecycle& life, Commu
   return text_of_root(communicator, is_there ? read_file(file) : "");
 }
 
+/// A run that is continued has its weights from its checkpoint, which all ranks get from rank 0. Collective.
+TrainingInputs::Weights weights_of(const RunLifecycle& life, Communicator& communicator) {
+  const bool continues = !text_of_root(communicator, life.resumed() != nullptr ? "continues" : "").empty();
+  return continues ? TrainingInputs::Weights::kFollow : TrainingInputs::Weights::kFirst;
+}
+
 /// Null where return_interval asks for no measurement.
 std::unique_ptr<ReturnMeter> return_meter(const RunConfig& config, const Ranks& ranks,
                                           const TrainingInputs& inputs, Console& console) {
@@ -210,7 +216,8 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
   refuse_to_continue_quantised(config, life);
   Activity::of_this_process().begin("loading histories and model");
   const TrainingInputs inputs(config, ranks, console,
-                              {std::move(own), known_tasks(config, life, communicator)});
+                              {std::move(own), known_tasks(config, life, communicator)},
+                              weights_of(life, communicator));
   const TrainingHistories& histories = inputs.histories();
   if (!histories.missing_tasks().empty()) console.notice(histories.missing_tasks());
   life.check_histories(histories.identity());

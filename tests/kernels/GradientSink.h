@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "base/FlatLayout.h"
 #include "base/MainGradients.h"
@@ -36,5 +37,29 @@ class GradientSink : public MainGradients {
   std::vector<at::Tensor> parameters_;
   FlatLayout layout_;
 };
+
+/// An embedding of parameters in 16 bits, `embed(main gradients)`, has the gradients of `right`, which plain
+/// operators have computed from `exact`, the same parameters in float64: from autograd, and twice in main
+/// gradients, bit for bit. `tolerance`: of what is rounded to the parameters' type, relative to the norm.
+template <class Embed>
+void expect_gradients_of_embedding(Embed&& embed, const std::vector<at::Tensor>& parameters,
+                                   const at::Tensor& right, const std::vector<at::Tensor>& exact,
+                                   double tolerance) {
+  const auto error_of = [](const at::Tensor& found, const at::Tensor& expected) {
+    return ((found.to(at::kDouble) - expected).norm() / expected.norm().clamp_min(1e-12)).item<double>();
+  };
+  const at::Tensor x = embed(nullptr), dx = at::randn_like(x.detach());
+  const auto of_right = torch::autograd::grad({right}, {exact.begin(), exact.end()}, {dx.to(at::kDouble)});
+  const auto of_found = torch::autograd::grad({x}, {parameters.begin(), parameters.end()}, {dx});
+  GradientSink main_gradients(parameters), again(parameters);
+  for (GradientSink* each : {&main_gradients, &again}) embed(each).backward(dx);
+  EXPECT_EQ(main_gradients.told, parameters.size());
+  EXPECT_TRUE(at::equal(main_gradients.flat, again.flat)) << "not the same on repeat";
+  for (size_t parameter = 0; parameter < parameters.size(); ++parameter) {
+    EXPECT_LT(error_of(of_found[parameter], of_right[parameter]), tolerance) << parameter;
+    EXPECT_LT(error_of(main_gradients.gradient(parameter), of_right[parameter]), 1e-4) << parameter;
+    EXPECT_FALSE(parameters[parameter].grad().defined());
+  }
+}
 
 }  // namespace adtrain::testing

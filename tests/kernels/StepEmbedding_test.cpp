@@ -7,7 +7,6 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "kernels/FusedDevice.h"
 #include "kernels/GradientSink.h"
@@ -19,7 +18,6 @@
 namespace adtrain {
 namespace {
 
-using testing::GradientSink;
 using testing::relative_error;
 
 struct Case {
@@ -86,25 +84,8 @@ TEST_P(StepEmbedding, IsThatOfThePlainOperators) {
   ASSERT_EQ(x.sizes(), right.sizes());
   EXPECT_LT(relative_error(x.detach().to(at::kDouble), right.detach()), tolerance());
 
-  const at::Tensor dx = at::randn_like(x.detach());
-  const auto of_right = torch::autograd::grad({right}, {exact.begin(), exact.end()}, {dx.to(at::kDouble)}, {},
-                                              false, /*allow_unused=*/true);
-  const auto of_found = torch::autograd::grad({x}, {parameters_.begin(), parameters_.end()}, {dx});
-  GradientSink main_gradients(parameters_), again(parameters_);
-  for (GradientSink* each : {&main_gradients, &again}) found(each).backward(dx);
-  EXPECT_EQ(main_gradients.told, parameters_.size());
-  EXPECT_TRUE(at::equal(main_gradients.flat, again.flat)) << "not the same on repeat";
-  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
-    SCOPED_TRACE(parameter);
-    const at::Tensor sum = main_gradients.gradient(parameter).to(at::kDouble);
-    if (of_right[parameter].abs().max().item<double>() == 0) {  // one state has no actions and no rewards
-      EXPECT_EQ(sum.abs().max().item<double>(), 0);
-      continue;
-    }
-    EXPECT_LT(relative_error(of_found[parameter].to(at::kDouble), of_right[parameter]), tolerance());
-    EXPECT_LT(relative_error(sum, of_right[parameter]), 1e-4);
-    EXPECT_FALSE(parameters_[parameter].grad().defined());
-  }
+  testing::expect_gradients_of_embedding([&](MainGradients* to) { return found(to); }, parameters_, right,
+                                         exact, tolerance());
 }
 
 TEST_P(StepEmbedding, TakesRowsOfAnyStrides) {

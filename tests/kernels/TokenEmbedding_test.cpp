@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "base/Gpu.h"
 #include "kernels/GradientSink.h"
@@ -14,8 +13,6 @@
 
 namespace adtrain {
 namespace {
-
-using testing::GradientSink;
 
 struct Case {
   std::string name;
@@ -100,18 +97,8 @@ TEST_P(TokenEmbedding, IsThatOfThePlainOperators) {
   ASSERT_EQ(x.sizes(), right.sizes());
   EXPECT_LT(error_of(x.detach(), right), tolerance());
 
-  const at::Tensor dx = at::randn_like(x.detach());
-  const auto of_right = torch::autograd::grad({right}, {exact.begin(), exact.end()}, {dx.to(at::kDouble)});
-  const auto of_found = torch::autograd::grad({x}, {parameters_.begin(), parameters_.end()}, {dx});
-  GradientSink main_gradients(parameters_), again(parameters_);
-  for (GradientSink* each : {&main_gradients, &again}) found(each).backward(dx);
-  EXPECT_EQ(main_gradients.told, parameters_.size());
-  EXPECT_TRUE(at::equal(main_gradients.flat, again.flat)) << "not the same on repeat";
-  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
-    EXPECT_LT(error_of(of_found[parameter], of_right[parameter]), tolerance()) << parameter;
-    EXPECT_LT(error_of(main_gradients.gradient(parameter), of_right[parameter]), 1e-4) << parameter;
-    EXPECT_FALSE(parameters_[parameter].grad().defined());
-  }
+  testing::expect_gradients_of_embedding([&](MainGradients* to) { return found(to); }, parameters_, right,
+                                         exact, tolerance());
 }
 
 TEST_P(TokenEmbedding, TakesRowsOfAnyStrides) {

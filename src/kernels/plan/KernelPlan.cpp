@@ -1,304 +1,29 @@
 #include "kernels/plan/KernelPlan.h"
 
-#include <algorithm>
-#include <array>
-#include <bit>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "kernels/attention/MultiheadAttention.h"
-#include "kernels/attention/decoding/DecodingAttention.h"
 #include "kernels/cpu/Vec.h"
-#include "kernels/embedding/StepEmbedding.h"
-#include "kernels/embedding/TokenEmbedding.h"
-#include "kernels/encoder/SymbolicEncoder.h"
-#include "kernels/loss/LinearCrossEntropy.h"
 #include "kernels/mlp/GeluProducts.h"
-#include "kernels/norm/NormKernels.h"
 
 namespace adtrain::kernels {
 namespace {
 
-using Why = std::optional<std::string>;
 using Part = KernelPlan::Part;
 
-constexpr int64_t kWidestEmbedding = 1024;
-constexpr const char* kQuantised = "they multiply by weights of 16 bits, and these are quantised";
-constexpr const char* kPacked = "it reads whole rows, and sequence_packing puts several histories into one";
 constexpr const char* kStreaming = "our kernels, which stream keys and values";
-
-/// Whether the network is one of those that have kernels of their own for everything.
-bool is_ad(const NetworkShape& network) {
-  return network.block == NetworkShape::Block::kPreNorm || network.block == NetworkShape::Block::kPostNorm;
-}
-bool is_gpt2(const NetworkShape& network) {
-  return network.block == NetworkShape::Block::kGpt2;
-}
-
-/// Why there are none; nothing where there are some.
-Why why_not_ad(const NetworkShape& network, const std::string& they_are) {
-  if (is_ad(network)) return std::nullopt;
-  return network.block == NetworkShape::Block::kComposed
-             ? they_are + " for the networks pre_norm and post_norm as published, not for chosen pieces"
-             : they_are + " for model AD";
-}
-
-/// {width, head size} of the whole-block kernels that are compiled.
-constexpr std::array<std::array<int64_t, 2>, 6> kWholeBlocks = {
-    {{32, 8}, {32, 16}, {32, 32}, {64, 8}, {64, 16}, {64, 32}}};
-
-Why why_no_large_kernels(const DeviceTraits& device, at::ScalarType type, bool in_fp16) {
-  if (!device.is_gpu) return "they are for GPUs";
-  if (!device.runs_large_kernels()) {
-    return fmt::format("they are for GPUs of compute capability 9.0 and later with {} KiB of shared memory",
-                       DeviceTraits::hopper().shared_bytes_of_a_block / 1024);
-  }
-  if (type == at::kBFloat16 || (in_fp16 && type == at::kHalf)) return std::nullopt;
-  return in_fp16 ? "they are for mixed_precision: bf16 or fp16" : "they are for mixed_precision: bf16";
-}
-
-Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (network.quantised) return kQuantised;
-  if (auto why = why_not_ad(network, "they are")) return why;
-  if (device.is_gpu && !device.multiplies_by_warpgroups())
-    return "they are for GPUs of compute capability 9.0 alone";
-  if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/false)) return why;
-  const std::array<int64_t, 2> shape = {network.width, network.head_size()};
-  if (std::find(kWholeBlocks.begin(), kWholeBlocks.end(), shape) == kWholeBlocks.end()) {
-    return fmt::format(
-        "there are none for width {} with heads of {}; they are for width 32 or 64 and heads of 8, 16 or "
-        "32",
-        shape[0], shape[1]);
-  }
-  if (network.inner_width != 4 * network.width) {
-    return fmt::format("the MLP is {} wide; they are for four times the width", network.inner_width);
-  }
-  if (network.tokens > kMostTokens) {
-    return fmt::format("sequences have {} tokens; they are for at most {}", network.tokens, kMostTokens);
-  }
-  return std::nullopt;
-}
-
-/// The products of warpgroups that stream keys and values exist on Hopper alone.
-Why why_no_streaming_kernels(const DeviceTraits& device) {
-  if (device.multiplies_by_warpgroups()) return std::nullopt;
-  return "the kernels that stream keys and values are for GPUs of compute capability 9.0 alone";
-}
-
-/// Whether cuDNN's attention runs the network and is faster in training than our kernels that stream keys and
-/// values. With ALiBi these leave keys out, and norms of queries and keys are in them. Measured in bf16 and,
-/// without dropout and with heads of 64, in fp16 (docs/benchmarks.md, "Long contexts"): from 256 to 2048
-/// tokens with heads of 32, and to 4096 with dropout, cuDNN's took longer throughout. With heads of 64 its
-/// advantage grows with the tokens.
-bool cudnn_is_faster(const NetworkShape& network, at::ScalarType type) {
-  if (network.two_streams) return false;  // it is for one
-  constexpr int64_t kSmallHead = 32;
-  if (network.packed || network.quantised) return false;
-  if (network.alibi || network.normed_heads) return false;
-  if (network.head_size() <= kSmallHead || network.drops_attention) return false;
-  const int64_t most_tokens_of_ours = type == at::kHalf ? 1024 : 2048;
-  return network.tokens > most_tokens_of_ours;
-}
-
-/// Why the attention of networks of chosen pieces does not run our kernels that stream keys and values.
-Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/true)) return why;
-  if (auto why = why_no_streaming_kernels(device)) return why;
-  const int64_t head_size = network.head_size();
-  if (head_size != 32 && head_size != 64 && (head_size != 16 || network.normed_heads))
-    return fmt::format("heads have {} features; it is for 32 and 64, and 16 without norms", head_size);
-  if (!cudnn_is_faster(network, type)) return std::nullopt;
-  return fmt::format(
-      "cuDNN's is faster with heads of {} and {} tokens, without ALiBi, norms of queries and keys and "
-      "tf_attn_dropout",
-      network.head_size(), network.tokens);
-}
-
-/// Whether our own attention, where the network has it, streams keys and values.
-bool streams_keys(const NetworkShape& network, at::ScalarType type) {
-  const ShortType of_elements = type == at::kHalf ? ShortType::kHalf : ShortType::kBFloat16;
-  return network.block == NetworkShape::Block::kComposed ||
-         is_streaming_attention(network.tokens, network.head_size(), of_elements);
-}
-
-Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (network.block == NetworkShape::Block::kComposed)
-    return why_no_streamed_attention(network, device, type);
-  if (!is_gpt2(network)) {
-    if (auto why = why_not_ad(network, "it is")) return why;
-  }
-  const int64_t head_size = network.head_size();
-  const bool streams = streams_keys(network, type);
-  if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/streams)) return why;
-  if (network.width % kGroupColumns != 0 ||
-      (head_size != 8 && head_size != 16 && head_size != 32 && head_size != 64)) {
-    return fmt::format(
-        "there is none for width {} with heads of {}; it is for multiples of {} and heads of 8, 16, 32 or 64",
-        network.width, head_size, kGroupColumns);
-  }
-  if (head_size < kSmallestStreamingHead && network.tokens > kMostTokens) {
-    return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", network.tokens,
-                       head_size, kMostTokens);
-  }
-  if (!streams) return std::nullopt;
-  return why_no_streaming_kernels(device);
-}
-
-/// Why attention between plain operators does not run cuDNN's kernels.
-Why why_no_cudnn_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  constexpr int kAmpere = 80;
-  constexpr int64_t kLeastTokens = 64, kHeadStep = 8, kLargestHead = 128;
-  if (network.block != NetworkShape::Block::kComposed) return "it is for networks of chosen pieces";
-  if (network.packed) return kPacked;
-  if (network.quantised) return "it is for passes with gradients, and these weights are quantised";
-  if (!why_no_streamed_attention(network, device, type)) return "our own is faster";
-  if (!device.is_gpu || device.compute_capability < kAmpere) {
-    return "it is for GPUs of compute capability 8.0 and later";
-  }
-  if (type != at::kBFloat16 && type != at::kHalf) return "it is for mixed_precision: bf16 or fp16";
-  if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
-  if (network.tokens < kLeastTokens) {
-    return fmt::format("sequences have {} tokens; it is for {} and more", network.tokens, kLeastTokens);
-  }
-  if (network.head_size() % kHeadStep != 0 || network.head_size() > kLargestHead) {
-    return fmt::format("heads have {} features; it is for multiples of {} up to {}", network.head_size(),
-                       kHeadStep, kLargestHead);
-  }
-  if (network.alibi && !std::has_single_bit(static_cast<uint64_t>(network.heads))) {
-    return fmt::format("ALiBi's slopes of {} heads are others in cuDNN; it is for 1, 2, 4, 8, … heads",
-                       network.heads);
-  }
-  return std::nullopt;
-}
-
-/// Why rollouts do not run our own attention over kept keys and values.
-Why why_no_decoding_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  constexpr int kAmpere = 80;
-  if (network.block == NetworkShape::Block::kOther || network.padded)
-    return "this network keeps no keys and values";
-  if (!device.is_gpu || device.compute_capability < kAmpere) {
-    return "it is for GPUs of compute capability 8.0 and later";
-  }
-  if (type != at::kBFloat16 && type != at::kHalf) return "it is for mixed_precision: bf16 or fp16";
-  if (!is_decoding_head(network.head_size()))
-    return fmt::format("heads have {} features; it is for 32, 64 and 128", network.head_size());
-  return std::nullopt;
-}
-
-Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  const bool composed = network.block == NetworkShape::Block::kComposed;
-  if (!composed) {
-    if (network.quantised) return kQuantised;
-    if (!is_gpt2(network)) {
-      if (auto why = why_not_ad(network, "they are")) return why;
-    }
-  }
-  if (!device.is_gpu) return "they are for GPUs";
-  if (type != at::kBFloat16 && type != at::kHalf) return "they are for mixed_precision: bf16 or fp16";
-  if (network.width % kVectorWidth != 0 || network.width > kMaxNormWidth ||
-      network.inner_width % kVectorWidth != 0) {
-    return fmt::format(
-        "the width is {}, that of the MLP {}; they are for multiples of {}, and widths up to {}",
-        network.width, network.inner_width, kVectorWidth, kMaxNormWidth);
-  }
-  if (!composed) return std::nullopt;
-  if (!network.attention_biases || network.gelu != network.mlp_biases) {
-    return fmt::format(
-        "{} has {} biases; they are for GELU with tf_bias: all and SwiGLU with tf_bias: attention",
-        network.gelu ? "GELU" : "SwiGLU",
-        !network.attention_biases ? "no"
-        : network.mlp_biases      ? "all"
-                                  : "only attention's");
-  }
-  if (network.quantised || !why_no_streamed_attention(network, device, type)) return std::nullopt;
-  if (auto why = why_no_cudnn_attention(network, device, type))
-    return "they stand around our own attention or cuDNN's, and " + *why;
-  return std::nullopt;
-}
-
-/// Why the embedding or the loss of a network over actions is not fused; the numbers are those of its
-/// kernels, nothing where they may be any.
-Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
-                  std::optional<int64_t> most_actions, std::optional<int64_t> most_width) {
-  constexpr int64_t kWidthStep = 32;
-  if (network.block == NetworkShape::Block::kOther) return "it is for adtrain's own networks";
-  if (network.padded) return "it is for networks without compressed context";
-  if (!device.runs_small_kernels()) return "it is for GPUs of compute capability 9.0 and later";
-  if (type != at::kBFloat16 && type != at::kHalf) return "it is for mixed_precision: bf16 or fp16";
-  if (network.width % kWidthStep != 0 || (most_width && network.width > *most_width)) {
-    return fmt::format("the width is {}; it is for multiples of {}{}", network.width, kWidthStep,
-                       most_width ? fmt::format(" up to {}", *most_width) : "");
-  }
-  if (most_actions && network.actions > *most_actions) {
-    return fmt::format("there are {} actions; it is for at most {}", network.actions, *most_actions);
-  }
-  return std::nullopt;
-}
-
-Why why_no_fused_embedding(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (is_gpt2(network)) {
-    if (network.cells > StepShape::kMostCells)
-      return fmt::format("grids have {} cells; it is for at most {}", network.cells, StepShape::kMostCells);
-    return why_not_fused(network, device, type, std::nullopt, std::nullopt);
-  }
-  if (auto why = why_not_ad(network, "it is")) return why;
-  return why_not_fused(network, device, type, TokenShape::kMostActions, kWidestEmbedding);
-}
-
-Why why_no_fused_loss(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (network.actions < 2) return "it is for actions of one choice each, as Discrete ones are";
-  if (network.packed)
-    return "it has all actions of a row as targets, and of packed rows the last may be none";
-  return why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions, std::nullopt);
-}
-
-/// Why no kernels of ours encode the grids, of each group that has one.
-Why why_no_fused_encoder(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  using Shape = SymbolicEncoderShape;
-  if (!device.runs_small_kernels()) return "it is for GPUs of compute capability 9.0 and later";
-  if (type != at::kBFloat16 && type != at::kHalf) return "it is for mixed_precision: bf16 or fp16";
-  for (const SymbolGrid& grid : network.grids) {
-    const int64_t digits = static_cast<int64_t>(grid.values.size());
-    const int64_t sum = std::accumulate(grid.values.begin(), grid.values.end(), int64_t{0});
-    if (digits > Shape::kMostDigits || sum > Shape::kMostSymbols) {
-      return fmt::format("cells have {} digits of {} values together; it is for at most {} of {}", digits,
-                         sum, Shape::kMostDigits, Shape::kMostSymbols);
-    }
-    const Shape shape = grid.shape(/*tokens=*/1, ShortType::kBFloat16);
-    if (shape.numbers() > Shape::kMostNumbers) {
-      return fmt::format("a cell takes {} values; it is for at most {}", shape.numbers(),
-                         Shape::kMostNumbers);
-    }
-    if (shape.cells() > Shape::kMostCells || symbolic_encoder_bytes(shape) > device.shared_bytes_of_a_block) {
-      return fmt::format("grids of {} × {} cells of {} values do not fit in shared memory", grid.height,
-                         grid.width, shape.numbers());
-    }
-  }
-  return std::nullopt;
-}
 
 }  // namespace
 
 KernelPlan::KernelPlan(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type, Use own)
-    : network_(network), device_(device), type_(type) {
-  if (own == Use::kNever) {
-    why_no_whole_blocks_ = why_no_sublayers_ = why_no_own_attention_ = why_no_cudnn_attention_ =
-        why_no_decoding_attention_ = why_no_fused_embedding_ = why_no_fused_encoder_ = why_no_fused_loss_ =
-            "fused_kernels is off";
-  } else {
-    why_no_whole_blocks_ = kernels::why_no_whole_blocks(network, device, type);
-    why_no_sublayers_ = kernels::why_no_sublayers(network, device, type);
-    why_no_own_attention_ = kernels::why_no_own_attention(network, device, type);
-    why_no_cudnn_attention_ = kernels::why_no_cudnn_attention(network, device, type);
-    why_no_decoding_attention_ = kernels::why_no_decoding_attention(network, device, type);
-    why_no_fused_embedding_ = kernels::why_no_fused_embedding(network, device, type);
-    why_no_fused_encoder_ = kernels::why_no_fused_encoder(network, device, type);
-    why_no_fused_loss_ = kernels::why_no_fused_loss(network, device, type);
-  }
-  const Blocks not_whole = why_no_sublayers_ ? Blocks::kLibrary : Blocks::kSublayers;
-  blocks_ = why_no_whole_blocks_ ? not_whole : Blocks::kWhole;
+    : network_(network),
+      device_(device),
+      type_(type),
+      missing_(own == Use::kNever ? MissingKernels::all("fused_kernels is off")
+                                  : MissingKernels::of(network, device, type)) {
+  const Blocks not_whole = missing_.sublayers ? Blocks::kLibrary : Blocks::kSublayers;
+  blocks_ = missing_.whole_blocks ? not_whole : Blocks::kWhole;
 }
 
 bool KernelPlan::reads_masks() const {
@@ -325,13 +50,13 @@ std::string KernelPlan::summary() const {
       if (cudnn_attention()) {
         attention = "cuDNN's attention";
       } else if (!own_attention()) {
-        attention = fmt::format("libtorch's attention (own one: {})", *why_no_own_attention_);
+        attention = fmt::format("libtorch's attention (own one: {})", *missing_.own_attention);
       }
       return fmt::format("{} products, kernels of our own between them, {} (fused ones: {})",
-                         network_.quantised ? "weight-only" : "library", attention, *why_no_whole_blocks_);
+                         network_.quantised ? "weight-only" : "library", attention, *missing_.whole_blocks);
     }
     default:
-      return fmt::format("library kernels (fused ones: {})", *why_no_whole_blocks_);
+      return fmt::format("library kernels (fused ones: {})", *missing_.whole_blocks);
   }
 }
 
@@ -344,7 +69,7 @@ std::vector<Part> KernelPlan::parts_on_cpu() const {
                ? std::string()
                : fmt::format("ours are for fp32 and multiples of {}", kLanes);
   };
-  const std::string of_rows = !is_ad(network_) ? "ours are for model AD" : why(network_.width);
+  const std::string of_rows = !network_.is_ad() ? "ours are for model AD" : why(network_.width);
   const std::string of_heads =
       network_.padded ? "ours are for sequences without padding" : why(network_.head_size());
   return {part("norms", "vectorised, with what stands before them", of_rows),
@@ -354,7 +79,7 @@ std::vector<Part> KernelPlan::parts_on_cpu() const {
 }
 
 bool KernelPlan::gelu_in_epilogues() const {
-  const bool gelu = network_.block == NetworkShape::Block::kPostNorm || is_gpt2(network_) || network_.gelu;
+  const bool gelu = network_.block == NetworkShape::Block::kPostNorm || network_.is_gpt2() || network_.gelu;
   const bool fits = !network_.drops_hidden || network_.inner_width % kGeluTileColumns == 0;
   return by_sublayers() && gelu && fits && !network_.quantised && device_.multiplies_by_warpgroups();
 }
@@ -364,16 +89,16 @@ Part KernelPlan::attention_of_composed() const {
     return {"attention", std::string(kStreaming) + " of each history of a row", ""};
   if (own_attention()) return {"attention", kStreaming, ""};
   if (cudnn_attention()) return {"attention", "cuDNN's kernels, without a matrix of scores", ""};
-  const std::string why = "cuDNN's: " + *why_no_cudnn_attention_;
+  const std::string why = "cuDNN's: " + *missing_.cudnn_attention;
   if (network_.packed)
     return {"attention", "libtorch's kernels, by a mask of each row",
-            why + "; ours: " + *why_no_own_attention_};
+            why + "; ours: " + *missing_.own_attention};
   return {"attention", "libtorch's kernels", why};
 }
 
 std::vector<Part> KernelPlan::parts_of_quantised_blocks() const {
   const bool composed = network_.block == NetworkShape::Block::kComposed;
-  const std::string why = by_sublayers() ? "" : "ours: " + *why_no_sublayers_;
+  const std::string why = by_sublayers() ? "" : "ours: " + *missing_.sublayers;
   const Part attention = composed && device_.is_gpu
                              ? attention_of_composed()
                              : Part{"attention", "libtorch's operators", "ours: " + std::string(kQuantised)};
@@ -393,7 +118,7 @@ std::vector<Part> KernelPlan::parts_of_blocks() const {
   const bool composed = network_.block == NetworkShape::Block::kComposed;
   if (composed && !device_.is_gpu) return {{"blocks", "plain operators, vectorised where they fit", ""}};
   if (composed && !by_sublayers()) {
-    return {{"blocks", "plain operators", fmt::format("ours: {}", *why_no_sublayers_)},
+    return {{"blocks", "plain operators", fmt::format("ours: {}", *missing_.sublayers)},
             attention_of_composed()};
   }
   if (!device_.is_gpu) return parts_on_cpu();
@@ -402,20 +127,20 @@ std::vector<Part> KernelPlan::parts_of_blocks() const {
     return {{"norms", within, ""}, {"products", within, ""}, {"attention", within, ""}, {"MLP", within, ""}};
   }
   if (!by_sublayers()) {
-    const std::string library = "libtorch's kernels", why = "ours: " + *why_no_sublayers_;
+    const std::string library = "libtorch's kernels", why = "ours: " + *missing_.sublayers;
     return {{"norms", library, why},
             {"products", library, why},
             {"attention", library, why},
             {"MLP", library, why}};
   }
-  const std::string why = "whole blocks: " + *why_no_whole_blocks_;
+  const std::string why = "whole blocks: " + *missing_.whole_blocks;
   Part attention = attention_of_composed();
   if (!composed) {
     const std::string own = kernels::streams_keys(network_, type_)
                                 ? kStreaming
                                 : "our kernels, keys and values resident in shared memory";
     attention = own_attention() ? Part{"attention", own, why}
-                                : Part{"attention", "libtorch's kernels", "ours: " + *why_no_own_attention_};
+                                : Part{"attention", "libtorch's kernels", "ours: " + *missing_.own_attention};
   }
   return {{"norms", "one kernel with bias, dropout and residual", why},
           {"products", "cuBLASLt, the fastest of its algorithms", why},
@@ -430,15 +155,15 @@ std::vector<Part> KernelPlan::parts() const {
   const auto one_kernel = [](const std::string& name, const Why& why) {
     return why ? Part{name, "libtorch's operators", "ours: " + *why} : Part{name, "one kernel of ours", ""};
   };
-  std::vector<Part> parts = {one_kernel("embedding", why_no_fused_embedding_)};
+  std::vector<Part> parts = {one_kernel("embedding", missing_.fused_embedding)};
   if (!network_.grids.empty()) {
     parts.push_back(
-        why_no_fused_encoder_
-            ? one_kernel("observation encoder", why_no_fused_encoder_)
+        missing_.fused_encoder
+            ? one_kernel("observation encoder", missing_.fused_encoder)
             : Part{"observation encoder", "one kernel of ours, its first convolution by look-ups", ""});
   }
   for (Part& part : parts_of_blocks()) parts.push_back(std::move(part));
-  parts.push_back(one_kernel("loss", why_no_fused_loss_));
+  parts.push_back(one_kernel("loss", missing_.fused_loss));
   if (network_.dynamics) {
     parts.push_back({"dynamics", "libtorch's operators", "ours: they are for the loss of actions alone"});
   }

@@ -1,44 +1,16 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
 
-#include "kernels/encoder/SymbolGrid.h"
+#include "kernels/plan/MissingKernels.h"
+#include "kernels/plan/NetworkShape.h"
 #include "kernels/primitives/DeviceTraits.h"
 
 namespace adtrain::kernels {
-
-/// The properties of a network on which the choice of kernels depends.
-struct NetworkShape {
-  /// kComposed: of chosen pieces. kOther: the operators of a plug-in's network.
-  enum class Block { kPreNorm, kPostNorm, kGpt2, kComposed, kOther };
-
-  Block block = Block::kPreNorm;
-  int64_t width = 0;
-  int64_t heads = 1;
-  int64_t inner_width = 0;    ///< of the MLP's hidden layer
-  int64_t tokens = 0;         ///< of the longest context; kernels that support it support shorter ones too
-  int64_t actions = 0;        ///< outputs of the head, of a group at most; 0 where they are no single choice
-  int64_t cells = 0;          ///< states of a grid family's tasks
-  bool padded = false;        ///< sequences may begin with padding, as those of compressed context do
-  bool packed = false;        ///< rows hold several histories, none of which reads another
-  bool alibi = false;         ///< each position between two tokens takes something off their score
-  bool normed_heads = false;  ///< queries and keys are normed, and not rotated after that
-  bool two_streams = false;   ///< the loss is at all positions: queries form a second stream
-  /// Of blocks of chosen pieces: GELU or else SwiGLU in the MLP, and which products have biases.
-  bool gelu = false, attention_biases = true, mlp_biases = false;
-  bool drops_hidden = false;           ///< training drops elements of the MLP's hidden layer
-  bool drops_attention = false;        ///< training drops weights of attention
-  std::vector<SymbolGrid> grids = {};  ///< that convolutions encode, of each group that has one
-  bool dynamics = false;               ///< a head predicts rewards and next states, too
-  bool quantised = false;              ///< linear layers have quantised weights; there are no gradients then
-
-  constexpr int64_t head_size() const { return width / heads; }
-};
 
 /// Which kernels run each part of a network in training. It is chosen once, from the device, the type in
 /// which the forward pass computes, and the network's shape. A value type; every forward pass of the network
@@ -67,27 +39,27 @@ class KernelPlan {
   /// Whether linear layers have quantised weights.
   bool quantised() const { return network_.quantised; }
   /// Whether attention runs our own kernels: between sublayers, in networks of chosen pieces anywhere.
-  bool own_attention() const { return !why_no_own_attention_; }
+  bool own_attention() const { return !missing_.own_attention; }
   /// Whether our own attention streams keys and values, which are then not resident in shared memory.
   bool streams_keys() const;
   /// Whether attention in passes with gradients runs cuDNN's kernels, for networks of chosen pieces alone
   /// that do not run our own. Passes without gradients run plain operators then.
-  bool cudnn_attention() const { return !why_no_cudnn_attention_; }
+  bool cudnn_attention() const { return !missing_.cudnn_attention; }
   /// Whether attention on a GPU runs libtorch's kernels, which draw masks of their own where they drop.
   bool library_attention() const;
   /// Whether rows that grow step by step, in rollouts, run our own attention over kept keys and values; else
   /// plain operators.
-  bool decoding_attention() const { return !why_no_decoding_attention_; }
+  bool decoding_attention() const { return !missing_.decoding_attention; }
   /// Why they do not, as the end of a sentence; no value where they do.
-  const std::optional<std::string>& why_no_decoding_attention() const { return why_no_decoding_attention_; }
-  bool fused_embedding() const { return !why_no_fused_embedding_; }
-  bool fused_loss() const { return !why_no_fused_loss_; }
+  const std::optional<std::string>& why_no_decoding_attention() const { return missing_.decoding_attention; }
+  bool fused_embedding() const { return !missing_.fused_embedding; }
+  bool fused_loss() const { return !missing_.fused_loss; }
   /// Whether our own kernels encode the grids.
-  bool fused_encoder() const { return !why_no_fused_encoder_; }
+  bool fused_encoder() const { return !missing_.fused_encoder; }
   /// Whether any attention reads the masks of TokenStreams. Making them takes longer than the embedding.
   bool reads_masks() const;
   /// Why blocks do not run as a few kernels each, as the end of a sentence; no value where they do.
-  const std::optional<std::string>& why_no_whole_blocks() const { return why_no_whole_blocks_; }
+  const std::optional<std::string>& why_no_whole_blocks() const { return missing_.whole_blocks; }
 
   /// One part of the network, described for users.
   struct Part {
@@ -110,10 +82,8 @@ class KernelPlan {
   NetworkShape network_;
   DeviceTraits device_;
   at::ScalarType type_;
+  MissingKernels missing_;
   Blocks blocks_;
-  std::optional<std::string> why_no_whole_blocks_, why_no_sublayers_, why_no_own_attention_,
-      why_no_cudnn_attention_, why_no_decoding_attention_, why_no_fused_embedding_, why_no_fused_encoder_,
-      why_no_fused_loss_;
 };
 
 }  // namespace adtrain::kernels

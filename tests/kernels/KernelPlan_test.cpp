@@ -359,6 +359,11 @@ TEST(KernelPlan, WithoutAlibiAndNormsOwnAttentionRunsWhereCudnnsIsSlower) {
   EXPECT_FALSE(is_own(of(8, 1025), at::kHalf));
   EXPECT_TRUE(is_own(of(8, 63))) << "fewer than cuDNN's is for";
   EXPECT_TRUE(is_own(of(16, 4096))) << "heads of 32";
+  EXPECT_TRUE(is_own(of(32, 4096))) << "heads of 16";
+  EXPECT_FALSE(is_own(of(64, 4096))) << "heads of 8";
+  NetworkShape normed = of(32, 4096);
+  normed.normed_heads = true;
+  EXPECT_FALSE(is_own(normed)) << "heads of 16, whose norms have no kernel";
   EXPECT_FALSE(is_own(of(4, 512))) << "heads of 128";
   NetworkShape dropped = of(8, 4096);
   dropped.drops_attention = true;

@@ -38,17 +38,23 @@ class GradientSink : public MainGradients {
   FlatLayout layout_;
 };
 
-/// An embedding of parameters in 16 bits, `embed(main gradients)`, has the gradients of `right`, which plain
-/// operators have computed from `exact`, the same parameters in float64: from autograd, and twice in main
-/// gradients, bit for bit. `tolerance`: of what is rounded to the parameters' type, relative to the norm.
-template <class Embed>
-void expect_gradients_of_embedding(Embed&& embed, const std::vector<at::Tensor>& parameters,
-                                   const at::Tensor& right, const std::vector<at::Tensor>& exact,
-                                   double tolerance) {
+/// An embedding of parameters in 16 bits, `embed(main gradients)`, is what `by_plain_operators` computes from
+/// the same parameters in float64. So are its gradients, from autograd, and twice in main gradients, bit for
+/// bit. `tolerance`: of what is rounded to the parameters' type, relative to the norm.
+template <class Embed, class PlainOperators>
+void expect_embedding_is_the_reference(Embed&& embed, PlainOperators&& by_plain_operators,
+                                       const std::vector<at::Tensor>& parameters, double tolerance) {
   const auto error_of = [](const at::Tensor& found, const at::Tensor& expected) {
     return ((found.to(at::kDouble) - expected).norm() / expected.norm().clamp_min(1e-12)).item<double>();
   };
-  const at::Tensor x = embed(nullptr), dx = at::randn_like(x.detach());
+  std::vector<at::Tensor> exact;
+  for (const at::Tensor& parameter : parameters)
+    exact.push_back(parameter.detach().to(at::kDouble).set_requires_grad(true));
+  const at::Tensor right = by_plain_operators(exact), x = embed(nullptr);
+  ASSERT_EQ(x.sizes(), right.sizes());
+  EXPECT_LT(error_of(x.detach(), right.detach()), tolerance);
+
+  const at::Tensor dx = at::randn_like(x.detach());
   const auto of_right = torch::autograd::grad({right}, {exact.begin(), exact.end()}, {dx.to(at::kDouble)});
   const auto of_found = torch::autograd::grad({x}, {parameters.begin(), parameters.end()}, {dx});
   GradientSink main_gradients(parameters), again(parameters);

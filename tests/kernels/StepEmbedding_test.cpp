@@ -12,13 +12,10 @@
 #include "kernels/GradientSink.h"
 #include "kernels/WithHalf.h"
 #include "kernels/embedding/FusedStepEmbedding.h"
-#include "model/RandomBatch.h"
 #include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
-
-using testing::relative_error;
 
 struct Case {
   std::string name;
@@ -77,15 +74,9 @@ class StepEmbedding : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(StepEmbedding, IsThatOfThePlainOperators) {
-  std::vector<at::Tensor> exact;
-  for (const at::Tensor& parameter : parameters_)
-    exact.push_back(parameter.detach().to(at::kDouble).set_requires_grad(true));
-  const at::Tensor right = expected(exact), x = found();
-  ASSERT_EQ(x.sizes(), right.sizes());
-  EXPECT_LT(relative_error(x.detach().to(at::kDouble), right.detach()), tolerance());
-
-  testing::expect_gradients_of_embedding([&](MainGradients* to) { return found(to); }, parameters_, right,
-                                         exact, tolerance());
+  testing::expect_embedding_is_the_reference([&](MainGradients* to) { return found(to); },
+                                             [&](const auto& exact) { return expected(exact); }, parameters_,
+                                             tolerance());
 }
 
 TEST_P(StepEmbedding, TakesRowsOfAnyStrides) {

@@ -23,11 +23,6 @@ struct Case {
   at::ScalarType type = at::kBFloat16;
 };
 
-double error_of(const at::Tensor& found, const at::Tensor& expected) {
-  const at::Tensor right = expected.detach().to(at::kDouble);
-  return ((found.to(at::kDouble) - right).norm() / right.norm().clamp_min(1e-12)).item<double>();
-}
-
 /// The plain operators in float64 are the definition of what is right.
 class TokenEmbedding : public ::testing::TestWithParam<Case> {
  protected:
@@ -89,16 +84,9 @@ class TokenEmbedding : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(TokenEmbedding, IsThatOfThePlainOperators) {
-  std::vector<at::Tensor> exact;
-  for (const at::Tensor& parameter : parameters_) {
-    exact.push_back(parameter.detach().to(at::kDouble).set_requires_grad(true));
-  }
-  const at::Tensor right = expected(exact), x = found();
-  ASSERT_EQ(x.sizes(), right.sizes());
-  EXPECT_LT(error_of(x.detach(), right), tolerance());
-
-  testing::expect_gradients_of_embedding([&](MainGradients* to) { return found(to); }, parameters_, right,
-                                         exact, tolerance());
+  testing::expect_embedding_is_the_reference([&](MainGradients* to) { return found(to); },
+                                             [&](const auto& exact) { return expected(exact); }, parameters_,
+                                             tolerance());
 }
 
 TEST_P(TokenEmbedding, TakesRowsOfAnyStrides) {

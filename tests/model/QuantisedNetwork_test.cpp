@@ -102,7 +102,7 @@ TEST(QuantisedNetwork, RollsAsTheWeightsThatItsCodesStandFor) {
 TEST(QuantisedNetwork, ComputesInTheTypesThatAreAskedFor) {
   at::manual_seed(fresh_seed());
   const SpaceVariant variant = space_variants().front();
-  const Batch batch = random_rows(variant, 3, variant.options.n_transit);
+  const Batch batch = random_rows(variant, 16, variant.options.n_transit);
   const auto predicted = [&](const WeightQuantisation& how, at::ScalarType type) {
     const auto model = small_model(variant);
     model->quantise(quantised_names(model->parameters(), "", ""), how, at::kCPU, type);
@@ -110,16 +110,16 @@ TEST(QuantisedNetwork, ComputesInTheTypesThatAreAskedFor) {
     return model->predict(batch).actions;
   };
   const at::Tensor exact = predicted({}, at::kFloat);
-  const double by_bf16 = relative_error(predicted({}, at::kBFloat16), exact);
+  const at::Tensor in_bf16 = predicted({}, at::kBFloat16);
+  const double by_bf16 = relative_error(in_bf16, exact);
   const double products_by_bf16 =
       relative_error(predicted({.compute_type = at::kBFloat16}, at::kFloat), exact);
-  const double products_by_fp32 =
-      relative_error(predicted({.compute_type = at::kFloat}, at::kBFloat16), exact);
   EXPECT_GT(by_bf16, 1e-4);
   EXPECT_LT(by_bf16, 0.1);
   EXPECT_GT(products_by_bf16, 1e-4);
   EXPECT_LT(products_by_bf16, 0.1);
-  EXPECT_NE(products_by_fp32, by_bf16);
+  // Single actions may be equal, and the largest error may, as all are rounded to bf16.
+  EXPECT_FALSE(predicted({.compute_type = at::kFloat}, at::kBFloat16).equal(in_bf16));
   const WeightQuantisation int8 = {.code = QuantisedCode::int8};
   const WeightQuantisation outliers = {.code = QuantisedCode::int8, .outlier_threshold = 6};
   const double by_outliers = relative_error(predicted(outliers, at::kFloat), predicted(int8, at::kFloat));

@@ -8,21 +8,21 @@
 namespace adtrain {
 namespace {
 
-/// In both streams the token in slot s reads slots 0 … s. A query reads itself in the last of these slots
-/// (see `attend_by_operators`).
-at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& first,
-                        const TokenSegments& segments) {
+/// Over the context's slots. In both streams the token in slot s reads slots 0 … s. A query reads itself in
+/// the last of these slots (see `attend_by_operators`).
+at::Tensor reading_mask(const TokenStreams& streams, const at::Tensor& like) {
   const auto slots = like.options().dtype(at::kLong).requires_grad(false);
-  const at::Tensor key = at::arange(context, slots);
-  const at::Tensor row = queries == 0 ? key : at::cat({key, key.narrow(0, context - queries, queries)});
+  const at::Tensor key = at::arange(streams.context, slots);
+  const at::Tensor row =
+      streams.queries == 0 ? key : at::cat({key, key.narrow(0, streams.first_query_slot(), streams.queries)});
   at::Tensor hidden = key.unsqueeze(0).gt(row.unsqueeze(1));
-  if (first.defined()) {
+  if (streams.padded()) {
     // A token always reads itself: the softmax of a padding token needs at least one key.
     const at::Tensor others = key.unsqueeze(0).ne(row.unsqueeze(1));
-    const at::Tensor padding = key.unsqueeze(0).lt(first.unsqueeze(1));
+    const at::Tensor padding = key.unsqueeze(0).lt(streams.first.unsqueeze(1));
     hidden = hidden.logical_or(padding.unsqueeze(1).logical_and(others)).unsqueeze(1);
   }
-  if (segments.defined()) hidden = hidden.logical_or(segments.before()).unsqueeze(1);
+  if (streams.packed()) hidden = hidden.logical_or(streams.segments.before()).unsqueeze(1);
   return at::zeros(hidden.sizes(), slots.dtype(at::kFloat))
       .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
 }
@@ -40,28 +40,16 @@ at::Tensor widen_to_queries(const at::Tensor& mask, int64_t context, int64_t que
   return wide;
 }
 
-/// The streams whose mask this is over the context.
-TokenStreams with_masks(TokenStreams streams, const at::Tensor& mask, const at::Tensor& like) {
-  streams.mask = mask;
-  if (like.is_cuda()) {
-    const at::Tensor same_type = mask.to(like.scalar_type());
-    streams.mask_over_all_tokens =
-        streams.queries > 0 ? widen_to_queries(same_type, streams.context, streams.queries) : same_type;
-  }
-  return streams;
-}
-
 }  // namespace
 
-TokenStreams TokenStreams::one(int64_t tokens, const at::Tensor& like, const TokenSegments& segments) {
-  return with_masks({.context = tokens, .segments = segments}, reading_mask(tokens, 0, like, {}, segments),
-                    like);
-}
-
-TokenStreams TokenStreams::two(int64_t context, int64_t queries, const at::Tensor& like,
-                               const at::Tensor& first) {
-  return with_masks({.context = context, .queries = queries, .first = first},
-                    reading_mask(context, queries, like, first, {}), like);
+TokenStreams TokenStreams::with_masks(const at::Tensor& like) const {
+  TokenStreams streams = *this;
+  streams.mask = reading_mask(streams, like);
+  if (like.is_cuda()) {
+    const at::Tensor same_type = streams.mask.to(like.scalar_type());
+    streams.mask_over_all_tokens = queries > 0 ? widen_to_queries(same_type, context, queries) : same_type;
+  }
+  return streams;
 }
 
 TokenSegments TokenSegments::of(const at::Tensor& first) {

@@ -47,10 +47,8 @@ struct TokenStreams {
   bool padded() const { return first.defined(); }
   bool packed() const { return segments.defined(); }
 
-  /// These make the masks, which our own kernels do not read. `like` gives the device and the type.
-  static TokenStreams one(int64_t tokens, const at::Tensor& like, const TokenSegments& segments = {});
-  static TokenStreams two(int64_t context, int64_t queries, const at::Tensor& like,
-                          const at::Tensor& first = {});
+  /// The same with its masks, which our own kernels do not read. `like` gives the device and the type.
+  TokenStreams with_masks(const at::Tensor& like) const;
 };
 
 /// Returns the last `count` entries along `dimension` as a view. Returns x itself where those are all

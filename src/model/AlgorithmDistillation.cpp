@@ -177,12 +177,26 @@ const kernels::KernelPlan& AlgorithmDistillation::plan(LossPositions positions) 
 
 AlgorithmDistillation::Tokens AlgorithmDistillation::Tokens::to(at::Device device) const {
   Tokens there = *this;
-  for (at::Tensor* const tensor :
-       {&there.x, &there.streams.mask, &there.streams.mask_over_all_tokens, &there.streams.first,
-        &there.streams.segments.first, &there.streams.segments.end}) {
-    if (tensor->defined()) *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/true);
+  for (at::Tensor* const tensor : there.tensors()) {
+    *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/true);
   }
   return there;
+}
+
+std::vector<at::Tensor*> AlgorithmDistillation::Tokens::tensors() {
+  std::vector<at::Tensor*> all = {&x,
+                                  &streams.mask,
+                                  &streams.mask_over_all_tokens,
+                                  &streams.first,
+                                  &streams.segments.first,
+                                  &streams.segments.end};
+  std::erase_if(all, [](const at::Tensor* tensor) { return !tensor->defined(); });
+  return all;
+}
+
+TokenStreams AlgorithmDistillation::masked(const TokenStreams& streams, const at::Tensor& x,
+                                           LossPositions positions) const {
+  return plan(positions).reads_masks() ? streams.with_masks(x) : streams;
 }
 
 AlgorithmDistillation::Tokens AlgorithmDistillation::tokens_by_kernel(
@@ -191,10 +205,7 @@ AlgorithmDistillation::Tokens AlgorithmDistillation::tokens_by_kernel(
       {batch.states, batch.actions, batch.rewards, batch.next_states},
       token_shape(batch, shape_, positions, options_.tf_n_embd), parameters, main_gradients_);
   const int64_t length = batch.states.size(1), queries = positions == LossPositions::kAll ? length : 0;
-  const TokenStreams streams = plan(positions).reads_masks()
-                                   ? TokenStreams::two(length, queries, x)
-                                   : TokenStreams{.context = length, .queries = queries, .mask = {}};
-  return {x, streams, std::max<int64_t>(queries, 1)};
+  return {x, masked({.context = length, .queries = queries}, x, positions), std::max<int64_t>(queries, 1)};
 }
 
 AlgorithmDistillation::Loss AlgorithmDistillation::fused_loss(const at::Tensor& queries,

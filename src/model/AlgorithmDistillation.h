@@ -153,6 +153,8 @@ class AlgorithmDistillation {
 
     /// The same values on another device, enqueued there.
     Tokens to(at::Device device) const;
+    /// Those that are defined, of its streams, too.
+    std::vector<at::Tensor*> tensors();
   };
   /// What predict() does, in parts that run one behind the other, each where its parameters are: on another
   /// device, in another thread, while the part before runs for the next rows. Borrow this network, which
@@ -205,6 +207,8 @@ class AlgorithmDistillation {
   MainGradients* main_gradients() const { return main_gradients_; }
   /// Of logits at one query: as predict() returns them.
   static Predictions at_the_query(const Predictions& logits);
+  /// The streams of the tokens x, with masks where blocks at `positions` read these.
+  TokenStreams masked(const TokenStreams& streams, const at::Tensor& x, LossPositions positions) const;
   /// Embeds plain rows by one kernel.
   Tokens tokens_by_kernel(const Batch& batch, LossPositions positions,
                           const kernels::EmbeddingParameters& parameters) const;

@@ -66,8 +66,7 @@ NewestStep ComposedAd::newest_step() const {
 
 ComposedAd::EmbedStep ComposedAd::newest_transition() const {
   return [this](const Batch& rows) {
-    const auto sequence =
-        PlainSequence::of(rows, shape(), LossPositions::kLast, compute_type(), /*masks=*/false);
+    const auto sequence = PlainSequence::of(rows, shape(), LossPositions::kLast, compute_type());
     return Tokens{embedded(sequence), {}, /*queries=*/1};
   };
 }
@@ -106,11 +105,12 @@ std::optional<ComposedAd::Parts> ComposedAd::parts() {
 ComposedAd::Tokens ComposedAd::tokens_of(const Batch& batch, LossPositions positions) const {
   if (previous_) {
     const at::Tensor x = (*previous_)(batch);
-    return {x, stack_.one_stream(x, plan(positions)), positions == LossPositions::kAll ? x.size(1) : 1};
+    return {x, stack_.masked({.context = x.size(1)}, x, plan(positions)),
+            positions == LossPositions::kAll ? x.size(1) : 1};
   }
-  const PlainSequence sequence =
-      PlainSequence::of(batch, shape(), positions, compute_type(), stack_.reads_masks(plan(positions)));
-  return {embedded(sequence), sequence.streams, sequence.queries.size(1)};
+  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
+  const at::Tensor x = embedded(sequence);
+  return {x, stack_.masked(sequence.streams, x, plan(positions)), sequence.queries.size(1)};
 }
 
 at::Tensor ComposedAd::embedded(const PlainSequence& sequence) const {

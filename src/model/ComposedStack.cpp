@@ -46,14 +46,11 @@ ComposedStack::ComposedStack(ParameterFactory& factory, const ModelOptions& opti
   }
 }
 
-bool ComposedStack::reads_masks(const kernels::KernelPlan& plan) const {
-  return attention_kernels(plan) == AttentionKernels::kOperators && position_kind_ != PositionKind::kAlibi;
-}
-
-TokenStreams ComposedStack::one_stream(const at::Tensor& x, const kernels::KernelPlan& plan,
-                                       const TokenSegments& segments) const {
-  if (!reads_masks(plan)) return {.context = x.size(1), .segments = segments};
-  return TokenStreams::one(x.size(1), x, segments);
+TokenStreams ComposedStack::masked(const TokenStreams& streams, const at::Tensor& x,
+                                   const kernels::KernelPlan& plan) const {
+  const bool reads_masks =
+      attention_kernels(plan) == AttentionKernels::kOperators && position_kind_ != PositionKind::kAlibi;
+  return reads_masks ? streams.with_masks(x) : streams;
 }
 
 at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStreams& streams, int64_t queries,

@@ -21,11 +21,10 @@ class ComposedStack {
  public:
   ComposedStack(ParameterFactory& factory, const ModelOptions& options, const Initialisation& initial);
 
-  /// Whether attention reads the masks of TokenStreams. ALiBi's scores are a mask of their own.
-  bool reads_masks(const kernels::KernelPlan& plan) const;
-  /// One causal stream of the tokens x (B, tokens, width), without masks where attention reads none.
-  TokenStreams one_stream(const at::Tensor& x, const kernels::KernelPlan& plan,
-                          const TokenSegments& segments = {}) const;
+  /// The streams of the tokens x (B, tokens, width), with masks where attention reads these. ALiBi's scores
+  /// are a mask of their own.
+  TokenStreams masked(const TokenStreams& streams, const at::Tensor& x,
+                      const kernels::KernelPlan& plan) const;
   /// x (B, streams.tokens(), width), embedded -> what a head reads at the last `queries` tokens (B, queries,
   /// width). Follows `plan`. `main_gradients`: see MainGradients; null for none.
   at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t queries,

@@ -32,13 +32,12 @@ std::optional<CompressedAd::Parts> CompressedAd::parts() {
 }
 
 CompressedAd::Tokens CompressedAd::embedded(const Batch& batch, LossPositions positions) const {
-  const CompressedSequence sequence =
-      CompressedSequence::of(batch, shape(), positions, compute_type(), plan(positions).reads_masks());
+  const CompressedSequence sequence = CompressedSequence::of(batch, shape(), positions, compute_type());
   const at::Tensor context = at::linear(sequence.context, context_weight());
   const at::Tensor queries = stack_.embed_query_state(sequence.queries);
   const at::Tensor x =
       at::cat({context, queries}, 1) + at::embedding(stack_.pos_embedding.squeeze(0), sequence.positions);
-  return {x, sequence.streams, queries.size(1)};
+  return {x, masked(sequence.streams, x, positions), queries.size(1)};
 }
 
 AlgorithmDistillation::Predictions CompressedAd::predicted(const at::Tensor& read) const {

@@ -21,7 +21,7 @@ at::Tensor take_steps(const at::Tensor& rows, const at::Tensor& steps) {
 }  // namespace
 
 CompressedSequence CompressedSequence::of(const Batch& batch, const ModelShape& shape,
-                                          LossPositions positions, at::ScalarType type, bool masks) {
+                                          LossPositions positions, at::ScalarType type) {
   const bool all = positions == LossPositions::kAll;
   const int64_t region = batch.states.size(1) / 2, length = batch.states.size(1) + 4;  // slots
   const at::Tensor previous = batch.previous.to(at::kLong).unsqueeze(1);
@@ -53,9 +53,7 @@ CompressedSequence CompressedSequence::of(const Batch& batch, const ModelShape& 
   const at::Tensor first = first_place + shift;
   const at::Tensor of_slots = (slot - first).clamp_min(0);
   sequence.positions = all ? at::cat({of_slots, of_slots.narrow(1, length - queries, queries)}, 1) : of_slots;
-  const at::Tensor first_token = first.squeeze(1).to(at::kInt);
-  sequence.streams = masks ? TokenStreams::two(length, queries, features, first_token)
-                           : TokenStreams{.context = length, .queries = queries, .first = first_token};
+  sequence.streams = {.context = length, .queries = queries, .first = first.squeeze(1).to(at::kInt)};
   return sequence;
 }
 

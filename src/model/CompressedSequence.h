@@ -28,9 +28,9 @@ struct CompressedSequence {
   at::Tensor positions;  ///< int64 (B, tokens of both streams)
   TokenStreams streams;
 
-  /// `type`: of the features. `masks`: whether the streams need their masks.
+  /// `type`: of the features.
   static CompressedSequence of(const Batch& batch, const ModelShape& shape, LossPositions positions,
-                               at::ScalarType type, bool masks);
+                               at::ScalarType type);
 };
 
 /// int64 (B, Q): the actions of the queries, −1 where the region ends.

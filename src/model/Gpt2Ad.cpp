@@ -144,11 +144,9 @@ NewestStep Gpt2Ad::newest_step() const {
 }
 
 Gpt2Ad::Tokens Gpt2Ad::embedded(const Batch& batch, LossPositions positions) const {
-  const kernels::KernelPlan& plan = this->plan(positions);
-  const at::Tensor x = plan.fused_embedding() ? placed_tokens_by_kernel(batch) : placed_tokens(batch);
-  const TokenStreams streams =
-      plan.reads_masks() ? TokenStreams::one(x.size(1), x) : TokenStreams{.context = x.size(1)};
-  return {x, streams, /*queries=*/1};
+  const at::Tensor x =
+      plan(positions).fused_embedding() ? placed_tokens_by_kernel(batch) : placed_tokens(batch);
+  return {x, masked({.context = x.size(1)}, x, positions), /*queries=*/1};
 }
 
 at::Tensor Gpt2Ad::placed_tokens(const Batch& batch) const {

@@ -7,18 +7,15 @@
 namespace adtrain {
 
 PlainSequence PlainSequence::of(const Batch& batch, const ModelShape& shape, LossPositions positions,
-                                at::ScalarType type, bool masks) {
+                                at::ScalarType type) {
   const int64_t length = batch.states.size(1);
   const at::Tensor features = transition_features(batch, shape, type);
   const at::Tensor states = state_index(batch.states, shape);
   const at::Tensor steps = at::arange(length, states.options().dtype(at::kLong));
   if (positions == LossPositions::kAll) {
-    return {features, states, steps.repeat({2}),
-            masks ? TokenStreams::two(length, length, features)
-                  : TokenStreams{.context = length, .queries = length}};
+    return {features, states, steps.repeat({2}), {.context = length, .queries = length}};
   }
-  return {features.narrow(1, 0, length - 1), states.narrow(1, length - 1, 1), steps,
-          masks ? TokenStreams::one(length, features) : TokenStreams{.context = length}};
+  return {features.narrow(1, 0, length - 1), states.narrow(1, length - 1, 1), steps, {.context = length}};
 }
 
 }  // namespace adtrain

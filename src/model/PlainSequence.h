@@ -19,11 +19,11 @@ struct PlainSequence {
   at::Tensor features;   ///< (B, context, features) of the context's transitions
   at::Tensor queries;    ///< int32 (B, Q): the queries' states
   at::Tensor positions;  ///< int64 (context + Q): each token's position in its prefix
-  TokenStreams streams;
+  TokenStreams streams;  ///< without masks
 
-  /// `type`: of the features. `masks`: whether the streams need their masks.
+  /// `type`: of the features.
   static PlainSequence of(const Batch& batch, const ModelShape& shape, LossPositions positions,
-                          at::ScalarType type, bool masks);
+                          at::ScalarType type);
 };
 
 }  // namespace adtrain

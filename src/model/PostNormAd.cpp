@@ -28,11 +28,10 @@ at::Tensor PostNormAd::transitions_of(const at::Tensor& features) const {
 }
 
 PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
-  const PlainSequence sequence =
-      PlainSequence::of(batch, shape(), positions, compute_type(), plan(positions).reads_masks());
+  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
   const at::Tensor x =
       tokens_without_positions(sequence) + stack_.pos_embedding.index_select(1, sequence.positions);
-  return {x, sequence.streams, sequence.queries.size(1)};
+  return {x, masked(sequence.streams, x, positions), sequence.queries.size(1)};
 }
 
 PostNormAd::Tokens PostNormAd::embedded(const Batch& batch, LossPositions positions) const {
@@ -55,8 +54,7 @@ at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool
 NewestStep PostNormAd::newest_step() const {
   NewestStep step = {.window = options().n_transit, .passing = 1};  // no later step reads the query
   step.tokens = [this](const Batch& rows) {
-    const auto sequence =
-        PlainSequence::of(rows, shape(), LossPositions::kLast, compute_type(), /*masks=*/false);
+    const auto sequence = PlainSequence::of(rows, shape(), LossPositions::kLast, compute_type());
     return Tokens{tokens_without_positions(sequence), {}, /*queries=*/1};
   };
   step.with_positions = [this](const at::Tensor& x, const RollingPlaces& places) {

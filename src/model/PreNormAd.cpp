@@ -101,10 +101,9 @@ AlgorithmDistillation::Predictions PreNormAd::forward(const Batch& batch, LossPo
 }
 
 PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
-  const PlainSequence sequence =
-      PlainSequence::of(batch, shape(), positions, compute_type(), plan(positions).reads_masks());
+  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
   const at::Tensor x = at::cat({embed_context_(sequence.features), embed_query_state_(sequence.queries)}, 1);
-  return {x, sequence.streams, sequence.queries.size(1)};
+  return {x, masked(sequence.streams, x, positions), sequence.queries.size(1)};
 }
 
 NewestStep PreNormAd::newest_step() const {

@@ -208,10 +208,7 @@ void PlacedNetwork::Stages::run(size_t place, const Stage* next, Job& job) {
   Stage& stage = list[place];
   if (job.ready) {
     job.ready->block(*stage.computes);
-    for (const at::Tensor& tensor : {job.tokens.x, job.tokens.streams.mask,
-                                     job.tokens.streams.mask_over_all_tokens, job.tokens.streams.first}) {
-      if (tensor.defined()) at::Tensor(tensor).record_stream(*stage.computes);
-    }
+    for (at::Tensor* const tensor : job.tokens.tensors()) tensor->record_stream(*stage.computes);
   }
   Predictions predictions;
   run_modules(stage, job.growing ? job.growing->at(place) : parts, job, predictions);

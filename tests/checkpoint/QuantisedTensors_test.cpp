@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <random>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -12,6 +11,7 @@
 #include "checkpoint/SafetensorsBytes.h"
 #include "kernels/quantised/Dequantise.h"
 #include "kernels/quantised/Quantise.h"
+#include "support/FreshSeed.h"
 #include "support/Process.h"
 #include "support/TemporaryFolder.h"
 
@@ -69,7 +69,7 @@ TEST(QuantisedTensors, AreReadBackAsTheyWere) {
 }
 
 TEST(QuantisedTensors, AreThoseOfTheRealPackageBothWays) {
-  at::manual_seed(std::random_device{}());
+  at::manual_seed(fresh_seed());
   const QuantisedMatrices matrices = some_matrices();
   std::vector<NamedTensor> ours = tensors_of(matrices);
   std::erase_if(ours, [](const NamedTensor& tensor) { return tensor.name == "embed.bias"; });

@@ -3,12 +3,12 @@
 #include <cmath>
 #include <numbers>
 #include <numeric>
-#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "collection/PlainActorCritic.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -46,9 +46,7 @@ double difference(std::span<const float> fast, const std::vector<double>& plain)
 }
 
 TEST(ActorCritic, UpdatesAsThePlainSampleBySampleFormDoes) {
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  RandomStream random(seed);
+  RandomStream random(fresh_seed());
   for (const double entropy_coefficient : {0.0, 0.02}) {
     for (const uint32_t states : {1U, 3U, 81U}) {
       const PpoSettings settings = settings_of(entropy_coefficient);
@@ -77,7 +75,7 @@ TEST(ActorCritic, UpdatesAsThePlainSampleBySampleFormDoes) {
 }
 
 TEST(ActorCritic, EvaluatesToTheNetworksOutputs) {
-  RandomStream random(std::random_device{}());
+  RandomStream random(fresh_seed());
   ActorCritic fast(settings_of(0), 9, random);
   for (float& weight : fast.policy_network().weights) weight += 0.1F * static_cast<float>(random.normal());
   PlainActorCritic plain(settings_of(0), 9, fast);

@@ -1,19 +1,17 @@
 #include "collection/Advantages.h"
 
-#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/Random.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
 
 TEST(Advantages, AreTheDiscountedSumsOfTheirDefinition) {
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  RandomStream random(seed);
+  RandomStream random(fresh_seed());
   constexpr size_t kSteps = 23, kStreams = 5;
   constexpr double kDiscount = 0.97, kLambda = 0.9;
   std::vector<float> rewards, values, last_values;

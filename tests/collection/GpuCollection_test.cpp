@@ -2,7 +2,6 @@
 #include <cmath>
 #include <filesystem>
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "collection/Ppo.h"
 #include "collection/gpu/GpuLearner.h"
 #include "data/HistoryFile.h"
+#include "support/FreshSeed.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
@@ -90,9 +90,7 @@ std::vector<double> first_moments(const std::vector<double>& policy, const std::
 }
 
 TEST_F(GpuCollection, UpdatesAsThePlainSampleBySampleFormDoes) {
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  RandomStream random(seed);
+  RandomStream random(fresh_seed());
   for (const double entropy_coefficient : {0.0, 0.02}) {
     for (const size_t count : {1U, 2U, 50U, 200U}) {
       for (const uint32_t states : {1U, 3U, 81U}) {

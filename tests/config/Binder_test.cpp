@@ -10,6 +10,7 @@
 #include "base/Error.h"
 #include "config/ConfigTree.h"
 #include "config/SampleOptions.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -186,7 +187,7 @@ TEST(Binder, ResolvedYamlGroupsKeysUnderTheirTitles) {
 
 TEST(Binder, ResolvedYamlLoadsBackToAnEqualConfiguration) {
   const ConfigTree tree;
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random(fresh_seed());
   const std::vector<std::string> folders = {"a b", "#1",      "x: y",  "null",       "12",
                                             "été", "'q\" \\", " lead", "two\nlines", ""};
   for (int round = 0; round < 50; ++round) {

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/FreshSeed.h"
+
 namespace adtrain {
 namespace {
 
@@ -52,7 +54,7 @@ TEST(Scalar, TruthValuesOfYaml11) {
 }
 
 TEST(Scalar, RandomNumbersSurviveWritingExactly) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random(fresh_seed());
   for (int i = 0; i < 2000; ++i) {
     const auto whole = static_cast<int64_t>(random());
     EXPECT_EQ(Scalar<int64_t>::parse(Scalar<int64_t>::write(whole)), whole);

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include "support/FreshSeed.h"
 #include "support/Process.h"
 
 namespace adtrain {
@@ -27,8 +28,8 @@ std::vector<uint64_t> python_numbers(const std::vector<int64_t>& seeds, const st
 }
 
 std::vector<int64_t> fresh_seeds() {
-  std::random_device entropy;
-  const auto word = [&] { return static_cast<int64_t>(entropy()) << 31 ^ static_cast<int64_t>(entropy()); };
+  std::mt19937_64 random(fresh_seed());
+  const auto word = [&] { return static_cast<int64_t>(random() >> 1); };
   using Limits = std::numeric_limits<int64_t>;
   return {0,
           1,

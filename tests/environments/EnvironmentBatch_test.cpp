@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 
 #include <gtest/gtest.h>
 
 #include "base/Random.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -62,9 +62,8 @@ class PlainEnvironment {
 };
 
 void compare_with_plain(const char* env) {
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << env << ", seed " << seed);
-  RandomStream random(seed);
+  SCOPED_TRACE(env);
+  RandomStream random(fresh_seed());
   EnvironmentOptions options;
   options.env = env;
   options.grid_size = 2 + random.below(4);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "environments/TaskFamily.h"
+#include "support/FreshSeed.h"
 #include "support/Process.h"
 
 namespace adtrain {
@@ -58,7 +59,7 @@ TEST(TaskSplit, TasksThatAreNamedAreTrainedOnAndAllOthersHeldOut) {
 }
 
 TEST(TaskSplit, EqualsARealPythonsForFreshSeedsRatiosAndSizes) {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random(fresh_seed());
   std::vector<EnvironmentOptions> cases(40);
   std::vector<int64_t> sizes;
   std::string program =

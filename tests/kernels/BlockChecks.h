@@ -96,7 +96,7 @@ class BlockCheck {
   BlockCheck(const BlockCase& tried, at::Device device)
       : case_(tried), device_(device), data_({tried.shape, tried.attention_rate}, device) {
     x_ = random({tried.shape.sequences, tried.shape.length(), tried.shape.width}, 1);
-    streams_ = TokenStreams::two(tried.shape.tokens, tried.shape.queries, x_);
+    streams_ = TokenStreams{.context = tried.shape.tokens, .queries = tried.shape.queries}.with_masks(x_);
   }
 
   virtual at::Tensor found(const at::Tensor& x, const kernels::BlockPass& pass) const = 0;

@@ -112,11 +112,11 @@ TEST(CpuKernels, AttentionIsThatOfTorchsOperators) {
     const int64_t tokens = each.context + each.queries;
     const at::Tensor fused = at::randn({2, tokens, 3 * each.heads * each.size});
     const at::Tensor weighting = at::randn({2, each.rows, each.heads * each.size});
-    const TokenStreams streams = each.queries > 0 ? TokenStreams::two(each.context, each.queries, fused)
-                                                  : TokenStreams::one(each.context, fused);
+    const TokenStreams streams = {.context = each.context, .queries = each.queries};
     // The kernel leaves rows alone that may have padding.
-    const TokenStreams by_operators =
-        TokenStreams::two(each.context, each.queries, fused, at::zeros({2}, at::kInt));
+    TokenStreams by_operators = streams;
+    by_operators.first = at::zeros({2}, at::kInt);
+    by_operators = by_operators.with_masks(fused);
     const Rotary rotary =
         each.rotary ? Rotary::of(at::randint(50, {tokens}, at::kLong), each.size) : Rotary{};
     const auto attend_with = [&](const TokenStreams& how) {
@@ -139,7 +139,8 @@ TEST(CpuKernels, AttentionDropsWeightsAsTorchsOperatorsWouldWithTheSameMask) {
     const int64_t tokens = each.context + each.queries;
     const at::Tensor qkv = at::randn({3, 2, each.heads, tokens, each.size});
     const at::Tensor weighting = at::randn({2, each.rows, each.heads * each.size});
-    const TokenStreams streams = TokenStreams::two(each.context, each.queries, qkv);
+    const TokenStreams streams =
+        TokenStreams{.context = each.context, .queries = each.queries}.with_masks(qkv);
     const at::Tensor factors = next_factors(0.3, {2, each.heads, each.rows, each.context});
     const auto fused = [&](const std::vector<at::Tensor>& leaves) {
       return kernels::attend_on_cpu(leaves[0], each.rows, streams, {}, 0.3);
@@ -169,7 +170,7 @@ TEST(CpuKernels, AttentionDropsWeightsAsTorchsOperatorsWouldWithTheSameMask) {
 TEST(CpuKernels, DroppedAttentionIsAFunctionOfTheSeedAlone) {
   const at::Tensor qkv = at::randn({3, 3, 2, 50, 16});
   const at::Tensor weighting = at::randn({3, 50, 32});
-  const TokenStreams streams = TokenStreams::one(50, qkv);
+  const TokenStreams streams = {.context = 50};
   const auto attended = [&](uint64_t seed, int threads) {
     at::manual_seed(seed);
     at::set_num_threads(threads);
@@ -187,7 +188,8 @@ TEST(CpuKernels, DroppedAttentionIsAFunctionOfTheSeedAlone) {
 
 TEST(CpuKernels, LargeScoresDoNotOverflow) {
   const at::Tensor qkv = at::randn({3, 1, 1, 12, 8}) * 100;
-  EXPECT_TRUE(attend(qkv, 12, TokenStreams::two(6, 6, qkv), {}, 0).isfinite().all().item<bool>());
+  const TokenStreams streams = {.context = 6, .queries = 6};
+  EXPECT_TRUE(attend(qkv, 12, streams, {}, 0).isfinite().all().item<bool>());
 }
 
 TEST(CpuKernels, SiluProductIsThatOfTorchsOperators) {
@@ -244,7 +246,7 @@ TEST(CpuKernels, MasksFollowTheSequenceAlone) {
   constexpr double kRate = 0.3;
   const at::Tensor weight = at::randn({40, 24}), square = at::randn({24, 24}), bias = at::randn({40}),
                    vector = at::randn({24});
-  const TokenStreams streams = TokenStreams::two(9, 5, weight);
+  const TokenStreams streams = {.context = 9, .queries = 5};
   using Operation = std::function<at::Tensor(const at::Tensor&)>;
   const auto qkv_of = [](const at::Tensor& x) {  // (3, B, 1 head, 14 tokens, 8)
     return x.unflatten(2, {3, 1, 8}).permute({2, 0, 3, 1, 4});
@@ -260,11 +262,12 @@ TEST(CpuKernels, MasksFollowTheSequenceAlone) {
       },
       [&](const at::Tensor& x) { return kernels::attend_on_cpu(qkv_of(x), 14, streams, {}, kRate); },
       [&](const at::Tensor& x) {  // by plain operators, as with padding
-        const at::Tensor none = at::zeros({x.size(0)}, at::kInt);
-        return attend(qkv_of(x), 14, TokenStreams::two(9, 5, x, none), {}, kRate);
+        TokenStreams padded = streams;
+        padded.first = at::zeros({x.size(0)}, at::kInt);
+        return attend(qkv_of(x), 14, padded.with_masks(x), {}, kRate);
       },
       [&](const at::Tensor& x) {
-        return attend_with_scores(qkv_of(x), 14, alibi_scores(1, TokenStreams::two(9, 5, x), x), kRate);
+        return attend_with_scores(qkv_of(x), 14, alibi_scores(1, streams, x), kRate);
       }};
   const at::Tensor x = at::randn({7, 14, 24});
   for (size_t k = 0; k < operations.size(); ++k) {

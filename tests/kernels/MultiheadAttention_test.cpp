@@ -117,7 +117,7 @@ TEST_P(MultiheadAttentionSpeed, DISABLED_OfEachKernel) {
   });
 
   const at::Tensor x = data.block.block.x;
-  const TokenStreams streams = TokenStreams::two(shape.tokens, shape.queries, x);
+  const TokenStreams streams = TokenStreams{.context = shape.tokens, .queries = shape.queries}.with_masks(x);
   const auto from = data.views(data.projected(), data.queries_apart());
   const auto leaf = [](const at::Tensor& view) { return view.transpose(1, 2).detach().requires_grad_(); };
   const at::Tensor queries = leaf(from.queries), keys = leaf(from.keys), values = leaf(from.values);

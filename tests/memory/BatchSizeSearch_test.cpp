@@ -13,6 +13,7 @@
 
 #include "base/Error.h"
 #include "collectives/SingleCommunicator.h"
+#include "support/FreshSeed.h"
 #include "support/ShadowMemory.h"
 
 namespace adtrain {
@@ -75,7 +76,7 @@ TEST_F(BatchSizeSearchTest, FindsWhatFitsAndTellsItAsTheGuidesDo) {
 }
 
 TEST_F(BatchSizeSearchTest, ARefusalIsABatchThatDoesNotFit) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937 random(fresh_seed());
   for (int repeat = 0; repeat < 20; ++repeat) {
     const int64_t most = std::uniform_int_distribution<int64_t>(1, 3000)(random);
     const BatchSizeDecision found = search(1000 * kMegabyte, {.reduction = 1}, [&](int64_t batch) {

@@ -18,6 +18,7 @@
 #include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -136,7 +137,7 @@ TEST(FrozenParameters, BlocksInFrontOfWhatTrainsHaveNoBackwardPass) {
 
 /// Each parameter is frozen or not, by chance; at least one trains that every loss reads.
 std::set<std::string> random_choice(const ParameterBuffer& parameters) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937 random(fresh_seed());
   std::set<std::string> frozen;
   const std::vector<NamedTensor> all = parameters.named();
   for (const auto& [name, tensor] : all) {

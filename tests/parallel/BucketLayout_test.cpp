@@ -5,11 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include "support/FreshSeed.h"
+
 namespace adtrain {
 namespace {
 
 TEST(BucketLayout, BucketsCoverTheBufferFromItsEndAndHoldWholeTensors) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937 random(fresh_seed());
   for (int repeat = 0; repeat < 20; ++repeat) {
     std::vector<int64_t> sizes(1 + random() % 40);
     for (int64_t& size : sizes) size = static_cast<int64_t>(1 + random() % 5000);

@@ -6,6 +6,7 @@
 
 #include "base/Error.h"
 #include "placement/DeviceMap.h"
+#include "support/FreshSeed.h"
 #include "support/Python.h"
 #include "support/TemporaryFolder.h"
 
@@ -15,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 /// A network of random sizes, limits in the neighbourhood of what it takes, and how to place it.
-json random_case(std::mt19937& random) {
+json random_case(std::mt19937_64& random) {
   const auto number = [&](int64_t least, int64_t most) {
     return std::uniform_int_distribution<int64_t>(least, most)(random);
   };
@@ -74,9 +75,7 @@ json map_of(const json& given) {
 
 TEST(AcceleratePeer, MapsOfRandomNetworksAreEqual) {
   if (!has_python_package("accelerate")) GTEST_SKIP() << "no accelerate in the Python of the tests";
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  std::mt19937_64 random(fresh_seed());
   json cases;
   for (int i = 0; i < 300; ++i) cases.push_back(random_case(random));
   const TemporaryFolder folder;

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
 #include "placement/MemoryLimits.h"
+#include "support/FreshSeed.h"
 
 /// Networks for devices, fresh random rows for them, and maps.
 namespace adtrain::testing {
@@ -48,7 +48,7 @@ struct PlacedCase {
 
 /// Every network over rows of the grid families, every space, and several groups of spaces.
 inline std::vector<PlacedCase> every_placed_case() {
-  at::manual_seed(std::random_device{}());
+  at::manual_seed(fresh_seed());
   std::vector<PlacedCase> cases;
   const auto add = [&](const std::string& name, ModelOptions options,
                        const ModelShape& shape) -> PlacedCase& {

@@ -56,7 +56,8 @@ class KernelPlan {
   bool fused_loss() const { return !missing_.fused_loss; }
   /// Whether our own kernels encode the grids.
   bool fused_encoder() const { return !missing_.fused_encoder; }
-  /// Whether any attention reads the masks of TokenStreams. Making them takes longer than the embedding.
+  /// Whether blocks that are not of chosen pieces read the masks of TokenStreams. Making these takes longer
+  /// than the embedding.
   bool reads_masks() const;
   /// Why blocks do not run as a few kernels each, as the end of a sentence; no value where they do.
   const std::optional<std::string>& why_no_whole_blocks() const { return missing_.whole_blocks; }

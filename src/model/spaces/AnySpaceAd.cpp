@@ -71,8 +71,8 @@ at::Tensor AnySpaceAd::queries_of(const Batch& batch, LossPositions positions, b
   const at::Tensor x = tokens_(batch, {plan, main_gradients()});
   const int64_t queries = positions == LossPositions::kAll ? x.size(1) : 1;
   const DropoutRates rates = dropout_rates(training);
-  return stack_(x, stack_.one_stream(x, plan, segments_of(batch)), queries, rates, plan,
-                recomputation(positions, rates), main_gradients());
+  const TokenStreams streams = stack_.masked({.context = x.size(1), .segments = segments_of(batch)}, x, plan);
+  return stack_(x, streams, queries, rates, plan, recomputation(positions, rates), main_gradients());
 }
 
 AlgorithmDistillation::Loss AnySpaceAd::loss_of(const at::Tensor& x, const Batch& rows,
@@ -133,7 +133,7 @@ std::optional<AlgorithmDistillation::Parts> AnySpaceAd::parts() {
   const auto embeddings = [this](const Batch& rows) {
     const kernels::KernelPlan& chosen = plan(LossPositions::kLast);
     const at::Tensor x = tokens_(rows, {chosen, /*main_gradients=*/nullptr});
-    const TokenStreams streams = stack_.one_stream(x, chosen);
+    const TokenStreams streams = stack_.masked({.context = x.size(1)}, x, chosen);
     return Tokens{stack_.before_blocks(x, streams), streams, /*queries=*/1, rows.group};
   };
   const auto through = [this](const Tokens& tokens, int64_t first, int64_t end) {

@@ -3,12 +3,12 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/Error.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -17,7 +17,7 @@ TEST(ActionDistribution, DrawsWholeNumbersAsOftenAsTheirLogitsSay) {
   const ActionDistribution distribution(Space::multi_discrete({2}, {3, 2}));
   const at::Tensor probabilities = at::tensor({0.5, 0.3, 0.2, 0.1, 0.9}).to(at::kFloat);
   constexpr int64_t kDraws = 40'000;
-  RandomStream random(std::random_device{}());
+  RandomStream random(fresh_seed());
   std::vector<float> actions(2 * kDraws);
   distribution.draw(probabilities.log().expand({kDraws, 5}).contiguous(), at::empty({0}), random, actions);
   std::array<double, 5> shares{};
@@ -34,7 +34,7 @@ TEST(ActionDistribution, DrawsRealNumbersWithTheMeanAndDeviationOfEachElement) {
   const at::Tensor means = at::tensor({3.0, -0.5}).to(at::kFloat),
                    deviations = at::tensor({2.0, 0.1}).to(at::kFloat);
   constexpr int64_t kDraws = 40'000;
-  RandomStream random(std::random_device{}());
+  RandomStream random(fresh_seed());
   at::Tensor actions = at::empty({kDraws, 2}, at::kFloat);
   distribution.draw(means.expand({kDraws, 2}), deviations.log(), random,
                     {actions.mutable_data_ptr<float>(), 2 * kDraws});

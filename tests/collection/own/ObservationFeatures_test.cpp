@@ -3,12 +3,12 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/Random.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -36,7 +36,7 @@ TEST(ObservationFeatures, AreOneHotForWholeNumbersAndTheNumbersThemselvesForABox
 
 /// Compared with mean and variance of everything at once.
 TEST(RunningNormalisation, KnowsMeanAndVarianceOfAllThatItSaw) {
-  RandomStream random(std::random_device{}());
+  RandomStream random(fresh_seed());
   constexpr size_t kFeatures = 3;
   RunningNormalisation normalisation(kFeatures);
   std::vector<std::vector<double>> seen(kFeatures);

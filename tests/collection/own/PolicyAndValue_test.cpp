@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 
 #include "base/File.h"
 #include "collection/own/LearntLessons.h"
+#include "support/FreshSeed.h"
 #include "support/Process.h"
 #include "support/TemporaryFolder.h"
 
@@ -124,9 +124,7 @@ nlohmann::json described(const Case& which, const Update& update, const nlohmann
 }
 
 TEST(PolicyAndValue, UpdatesAsPyTorchDoesInEverySpace) {
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  RandomStream random(seed);
+  RandomStream random(fresh_seed());
   const TemporaryFolder folder;
   std::vector<std::unique_ptr<Update>> updates;
   nlohmann::json list = nlohmann::json::array();

@@ -1,12 +1,12 @@
 #include "evaluation/scoring/ActionScorer.h"
 
 #include <cmath>
-#include <random>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "base/Error.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -29,7 +29,7 @@ std::span<const float> span_of(const at::Tensor& numbers) {
 }
 
 TEST(ActionScorer, DiscreteActionsAreScoredAsByPlainOperators) {
-  at::manual_seed(std::random_device{}());
+  at::manual_seed(fresh_seed());
   Space space = Space::discrete(7);
   space.start = {2};
   const ActionScorer scorer(with_head(ActionHeadKind::kAuto), acting_in(space));
@@ -68,7 +68,7 @@ TEST(ActionScorer, EqualLogitsShareARankAndLargeOnesStayFinite) {
 }
 
 TEST(ActionScorer, ActionsOfSeveralElementsAreRankedAmongAllJointOnes) {
-  at::manual_seed(std::random_device{}());
+  at::manual_seed(fresh_seed());
   Space space = Space::multi_discrete({3}, {2, 3, 4});
   space.start = {0, -1, 5};
   const ActionScorer scorer(with_head(ActionHeadKind::kAuto), acting_in(space));
@@ -101,7 +101,7 @@ TEST(ActionScorer, TooManyJointActionsAreNotCounted) {
 }
 
 TEST(ActionScorer, RealActionsHaveTheLossOfTheirHead) {
-  at::manual_seed(std::random_device{}());
+  at::manual_seed(fresh_seed());
   const Space box = Space::box({2, 2}, {-1e6}, {1e6});
   const at::Tensor predictions = at::randn({8}), taken = at::randn({4}, at::kDouble);
   const std::vector<double> action(taken.const_data_ptr<double>(), taken.const_data_ptr<double>() + 4);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -13,6 +12,7 @@
 #include "evaluation/scoring/ScoreFigures.h"
 #include "launch/LaunchContext.h"
 #include "model/AnySpaceBatch.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -64,8 +64,8 @@ at::Tensor cross_entropies(const at::Tensor& logits, const at::Tensor& taken) {
 TEST(Scoring, EveryModelScoresAsPlainOperatorsRowByRow) {
   for (const ModelOptions& options : every_kind_of_model()) {
     SCOPED_TRACE(options.architecture());
-    const auto model = AlgorithmDistillation::create(options, ModelShape{}, std::random_device{}());
-    const HistorySet histories = HistorySet::random(4, 30, {9, 5}, std::random_device{}());
+    const auto model = AlgorithmDistillation::create(options, ModelShape{}, fresh_seed());
+    const HistorySet histories = HistorySet::random(4, 30, {9, 5}, fresh_seed());
     const GridScoredWindows windows = windows_for(options, histories);
     const SampleBatches batches(windows.size(), 23, 5);
     const ScoreTable table = *score_all(Scoring(*model, windows, batches), batches, 2);
@@ -91,7 +91,7 @@ TEST(Scoring, EveryModelScoresAsPlainOperatorsRowByRow) {
 
 TEST(Scoring, In16BitsTheScoresOfEveryModelAreNearThoseIn32) {
   for (const ModelOptions& options : every_kind_of_model()) {
-    const HistorySet histories = HistorySet::random(4, 30, {9, 5}, std::random_device{}());
+    const HistorySet histories = HistorySet::random(4, 30, {9, 5}, fresh_seed());
     const GridScoredWindows windows = windows_for(options, histories);
     const SampleBatches batches(windows.size(), 40, 8);
     const auto scores_in = [&](at::ScalarType type) {
@@ -201,7 +201,7 @@ void expect_the_models_own_loss(AlgorithmDistillation& model, const ScoredWindow
 }
 
 TEST(Scoring, TasksOfAnySpaceHaveTheModelsOwnLoss) {
-  at::manual_seed(std::random_device{}());
+  at::manual_seed(fresh_seed());
   for (testing::SpaceVariant variant : testing::space_variants()) {
     SCOPED_TRACE(variant.name);
     variant.options.label_smoothing = 0;
@@ -216,7 +216,7 @@ TEST(Scoring, TasksOfAnySpaceHaveTheModelsOwnLoss) {
 }
 
 TEST(Scoring, LogicalDevicesGiveTheSameBits) {
-  at::manual_seed(std::random_device{}());
+  at::manual_seed(fresh_seed());
   const testing::GroupedVariant variant = testing::grouped_variants().front();
   ModelOptions options = variant.groups.front().options;
   options.tf_n_layer = 4;

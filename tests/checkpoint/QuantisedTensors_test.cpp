@@ -11,7 +11,6 @@
 #include "checkpoint/SafetensorsBytes.h"
 #include "kernels/quantised/Dequantise.h"
 #include "kernels/quantised/Quantise.h"
-#include "support/FreshSeed.h"
 #include "support/Process.h"
 #include "support/TemporaryFolder.h"
 
@@ -69,7 +68,6 @@ TEST(QuantisedTensors, AreReadBackAsTheyWere) {
 }
 
 TEST(QuantisedTensors, AreThoseOfTheRealPackageBothWays) {
-  at::manual_seed(fresh_seed());
   const QuantisedMatrices matrices = some_matrices();
   std::vector<NamedTensor> ours = tensors_of(matrices);
   std::erase_if(ours, [](const NamedTensor& tensor) { return tensor.name == "embed.bias"; });

@@ -7,7 +7,6 @@
 
 #include "collectives/Part.h"
 #include "kernels/optimizer/AdamWKernel.h"
-#include "support/FreshSeed.h"
 #include "training/Optimizer.h"
 
 namespace adtrain {
@@ -70,7 +69,6 @@ double error_of(const at::Tensor& found, const at::Tensor& expected) {
 
 /// The plain operators in double precision are the definition of what is right.
 TEST(EmulatedAdamW, DoesWhatTheOperatorsDo) {
-  at::manual_seed(fresh_seed());
   for (const int64_t size : {64, 3 * 1024 + 64}) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
       SCOPED_TRACE(std::to_string(size) + " " + c10::toString(type));
@@ -117,7 +115,6 @@ TEST(EmulatedAdamW, DoesWhatTheOperatorsDo) {
 }
 
 TEST(EmulatedAdamW, AStepInPartsIsTheSame) {
-  at::manual_seed(fresh_seed());
   const int64_t size = 3 * 1024 + 128;
   const std::vector<Part> parts = {{2048, size - 2048}, {0, 0}, {64, 1984}, {0, 64}};
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {

@@ -10,7 +10,6 @@
 #include "kernels/FusedBlockChecks.h"
 #include "kernels/embedding/TokenEmbedding.h"
 #include "kernels/loss/LinearCrossEntropy.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -78,7 +77,6 @@ void expect_token_embedding_is_the_reference(const kernels::TokenShape& shape) {
 }
 
 TEST(EmulatedTokenEmbedding, IsTheReferenceInAnyOrderOfThreads) {
-  at::manual_seed(fresh_seed());
   for (const auto& [sequences, transitions, context, queries, width, actions, grid_size] :
        std::vector<std::array<int, 7>>{
            {35, 20, 19, 1, 64, 5, 3},
@@ -151,7 +149,6 @@ void expect_action_loss_is_the_reference(const kernels::LinearCrossEntropyShape&
 }
 
 TEST(EmulatedLinearCrossEntropy, IsTheReferenceInAnyOrderOfThreads) {
-  at::manual_seed(fresh_seed());
   for (const auto& [sequences, queries, transitions, width, actions] : std::vector<std::array<int, 5>>{
            {70, 1, 9, 64, 5}, {1, 1, 1, 32, 5}, {37, 1, 5, 96, 3}, {33, 7, 7, 64, 8}, {1030, 1, 2, 32, 2}}) {
     SCOPED_TRACE(std::to_string(sequences) + " sequences");

@@ -130,7 +130,6 @@ TEST_P(EmulatedMultiheadAttention, OperationIsTheReferenceWithTheBitsThatItDraws
 }
 
 TEST(EmulatedStreamedAttention, OfRotatedQueriesAndKeysIsTheReference) {
-  at::manual_seed(fresh_seed());
   for (const MultiheadAttentionCase& tried : testing::rotated_streaming_cases()) {
     SCOPED_TRACE(testing::name_of(tried));
     testing::expect_projected_attention_is_the_reference(tried, at::kCPU);
@@ -139,7 +138,6 @@ TEST(EmulatedStreamedAttention, OfRotatedQueriesAndKeysIsTheReference) {
 
 /// Networks of chosen pieces have any number of tokens and no other kernels of ours.
 TEST(EmulatedStreamedAttention, OfFewTokensIsTheReference) {
-  at::manual_seed(fresh_seed());
   for (const double dropout : {0.0, 0.1}) {
     for (const bool alibi : {true, false}) {
       testing::expect_streamed_attention_is_the_reference(
@@ -153,17 +151,14 @@ TEST(EmulatedStreamedAttention, OfFewTokensIsTheReference) {
 }
 
 TEST(EmulatedStreamedAttention, OfTwoStreamsIsTheReference) {
-  at::manual_seed(fresh_seed());
   testing::expect_streamed_attention_of_two_streams_is_the_reference(at::kCPU, /*long_ones=*/false);
 }
 
 TEST(EmulatedStreamedAttention, OverflowInFp16ComesOut) {
-  at::manual_seed(fresh_seed());
   testing::expect_overflow_comes_out(at::kCPU);
 }
 
 TEST(EmulatedStreamedAttention, NormsQueriesAndKeys) {
-  at::manual_seed(fresh_seed());
   for (const testing::NormsOfHeads norms : {testing::NormsOfHeads::kRms, testing::NormsOfHeads::kLayer}) {
     testing::expect_streamed_attention_is_the_reference(
         {{{2, 70, 70, 128, 2, true}, 0.0, 1.0, /*padded=*/false, /*alibi=*/true}}, at::kCPU, norms);

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/PostNormBlockChecks.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -9,7 +8,6 @@ namespace {
 using testing::PostNormBlockCheck;
 
 TEST(FusedPostNormBlock, IsTheReferenceWithTheBitsThatItDraws) {
-  at::manual_seed(fresh_seed());
   PostNormBlockCheck({{3, 21, 26, 64, 4, true, 21}, 0.1, 0.1, 256}, at::kCPU).run();
 }
 
@@ -21,7 +19,6 @@ TEST(PostNormBlockByHalves, IsOneFunctionOfAutogradWithOurOwnAttention) {
 class PostNormSublayers : public ::testing::TestWithParam<testing::BlockCase> {};
 
 TEST_P(PostNormSublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
-  at::manual_seed(fresh_seed());
   PostNormBlockCheck(GetParam(), at::kCPU).run();
 }
 
@@ -30,7 +27,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PostNormSublayers,
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
 TEST(PostNormBlockByHalves, RecomputesToTheSameBits) {
-  at::manual_seed(fresh_seed());
   for (const testing::BlockCase& tried : testing::post_norm_cases_by_sublayers()) {
     if (tried.hidden_rate == 0 || tried.shape.width > 128) continue;
     SCOPED_TRACE(testing::name_of(tried));

@@ -7,13 +7,11 @@
 #include "kernels/ChosenPiecesChecks.h"
 #include "kernels/Gpt2BlockChecks.h"
 #include "kernels/PreNormBlockChecks.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
 
 TEST(FusedPreNormBlock, IsTheReferenceWithTheBitsThatItDraws) {
-  at::manual_seed(fresh_seed());
   for (const auto& [attention_rate, hidden_rate] :
        std::vector<std::pair<double, double>>{{0.1, 0.2}, {0.2, 0.0}, {0.0, 0.2}}) {
     SCOPED_TRACE(fmt::format("rates {} and {}", attention_rate, hidden_rate));
@@ -31,7 +29,6 @@ TEST(PreNormBlockByHalves, IsOneFunctionOfAutogradWithOurOwnAttention) {
 class PreNormSublayers : public ::testing::TestWithParam<testing::BlockCase> {};
 
 TEST_P(PreNormSublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
-  at::manual_seed(fresh_seed());
   testing::PreNormBlockCheck(GetParam(), at::kCPU).run();
 }
 
@@ -40,7 +37,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PreNormSublayers,
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
 TEST(PreNormBlockByHalves, RecomputesToTheSameBits) {
-  at::manual_seed(fresh_seed());
   for (const testing::BlockCase& tried : testing::pre_norm_cases_by_sublayers()) {
     if (tried.hidden_rate == 0 || tried.shape.width > 128) continue;
     SCOPED_TRACE(testing::name_of(tried));
@@ -51,7 +47,6 @@ TEST(PreNormBlockByHalves, RecomputesToTheSameBits) {
 class Gpt2Sublayers : public ::testing::TestWithParam<testing::BlockCase> {};
 
 TEST_P(Gpt2Sublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
-  at::manual_seed(fresh_seed());
   testing::Gpt2BlockCheck(GetParam(), at::kCPU).run();
 }
 
@@ -59,7 +54,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Gpt2Sublayers, ::testing::ValuesIn(testing::gpt
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
 TEST(Gpt2Block, RecomputesToTheSameBits) {
-  at::manual_seed(fresh_seed());
   for (const testing::BlockCase& tried : testing::gpt2_cases()) {
     if (tried.hidden_rate == 0) continue;
     SCOPED_TRACE(testing::name_of(tried));
@@ -70,7 +64,6 @@ TEST(Gpt2Block, RecomputesToTheSameBits) {
 class ChosenPiecesBySublayers : public ::testing::TestWithParam<testing::ChosenPiecesCase> {};
 
 TEST_P(ChosenPiecesBySublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
-  at::manual_seed(fresh_seed());
   testing::ChosenPiecesCheck(GetParam(), at::kCPU).run();
 }
 
@@ -78,7 +71,6 @@ INSTANTIATE_TEST_SUITE_P(Pieces, ChosenPiecesBySublayers, ::testing::ValuesIn(te
                          [](const auto& tried) { return tried.param.name(); });
 
 TEST(ChosenPieces, RecomputeToTheSameBits) {
-  at::manual_seed(fresh_seed());
   for (const testing::ChosenPiecesCase& tried : testing::chosen_pieces_cases()) {
     if (tried.hidden_rate == 0) continue;
     SCOPED_TRACE(tried.name());

@@ -6,7 +6,6 @@
 
 #include "emulation/Cases.h"
 #include "kernels/PreNormChecks.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -25,7 +24,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedPreNorm, ::testing::ValuesIn(testing::e
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
 TEST(EmulatedRmsNorm, IsTheReferenceInAnyOrderOfThreads) {
-  at::manual_seed(fresh_seed());
   for (const testing::RmsNormCase& tried : std::vector<testing::RmsNormCase>{{5, 33, 32, 1, 33, 0.1},
                                                                              {3, 40, 64, 2, 7, 0.1},
                                                                              {1, 1, 64, 2, 1, 0.0},
@@ -37,7 +35,6 @@ TEST(EmulatedRmsNorm, IsTheReferenceInAnyOrderOfThreads) {
 }
 
 TEST(Swiglu, IsTheReferenceInAnyOrderOfThreads) {
-  at::manual_seed(fresh_seed());
   // The most are more than all thread blocks take at once.
   for (const auto& [rows, width] :
        std::vector<std::pair<int, int>>{{1, 32}, {1100, 32}, {33, 64}, {800, 64}}) {

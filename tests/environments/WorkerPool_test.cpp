@@ -16,6 +16,7 @@
 #include "base/Random.h"
 #include "environments/worker/WorkerFault.h"
 #include "environments/worker/WorkerGrid.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -50,7 +51,7 @@ struct PlainCorridor {
 /// Plays random actions and compares all that the workers say with plain corridors.
 void compare_with_plain(WorkerOptions options) {
   SCOPED_TRACE(*options.env_worker);
-  RandomStream random(static_cast<uint64_t>(getpid()));
+  RandomStream random(fresh_seed());
   WorkerPool pool(options, {});
   EXPECT_THAT(*pool.hello().tasks, ElementsAre("three", "five", "eight"));
   for (const size_t count : {7, 1}) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/Error.h"
+#include "support/FreshSeed.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
@@ -33,7 +34,7 @@ double trimmed_mean(std::vector<double> numbers) {
 TEST(NormalizedScores, TheInterquartileMeanIsRliables) {
   EXPECT_DOUBLE_EQ(interquartile_mean({4}), 4);
   EXPECT_DOUBLE_EQ(interquartile_mean({100, 1, 2, -50}), 1.5);
-  std::mt19937 random(static_cast<unsigned>(getpid()));
+  std::mt19937 random(fresh_seed());
   std::normal_distribution<double> normal;
   for (size_t count = 1; count < 40; ++count) {
     std::vector<double> numbers(count);
@@ -43,7 +44,6 @@ TEST(NormalizedScores, TheInterquartileMeanIsRliables) {
 }
 
 TEST(NormalizedScores, ReturnsAreBetweenRandomAndExpertOfEachTask) {
-  at::manual_seed(static_cast<uint64_t>(getpid()));
   const InContextReturns measured{{7, 8, 9}, at::randn({3, 2, 12}) * 10};
   const std::vector<TaskScore> scores = {{-5, 20, "a"}, {1, std::nullopt, "a"}, {2, -3, "b"}};
   const auto normalized = NormalizedScores::of(measured, scores);

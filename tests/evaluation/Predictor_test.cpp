@@ -8,7 +8,6 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "ScriptedPolicies.h"
 #include "base/Clock.h"
@@ -19,6 +18,7 @@
 #include "model/AnySpaceBatch.h"
 #include "model/QuantisedNetwork.h"
 #include "model/RandomBatch.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -144,7 +144,7 @@ void expect_the_same_answers(AlgorithmDistillation& model, const RollingPredicto
                              double tolerance, std::optional<int64_t> forget = std::nullopt) {
   constexpr int64_t kRows = 3;
   ASSERT_TRUE(kept);
-  RandomStream stream(static_cast<uint64_t>(getpid()));
+  RandomStream stream(fresh_seed());
   SlidingContext keeping(kRows, model.options().n_transit, kept, forget);
   SlidingContext plain(kRows, model.options().n_transit, {}, forget);
   int whole = 0;
@@ -197,7 +197,7 @@ TEST(RollingPredictors, ContextsThatSlideAskForTheNewestStepAlone) {
   options.n_transit = 6;
   const auto model = AlgorithmDistillation::create(options, ModelShape{}, 4);
   const RollingPredictors kept = rolling_predictors_of(*model, EvaluationContext::kRolling, false);
-  RandomStream stream(static_cast<uint64_t>(getpid()));
+  RandomStream stream(fresh_seed());
   SlidingContext sliding(kRows, options.n_transit, kept), plain(kRows, options.n_transit);
   const Predictor never = [](const Batch&) -> AlgorithmDistillation::Predictions {
     throw std::logic_error("whole windows are not asked for");

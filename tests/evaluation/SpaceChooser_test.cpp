@@ -7,10 +7,10 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "base/Error.h"
 #include "evaluation/ActionChooser.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -23,7 +23,7 @@ std::vector<Trial> trials_of(int64_t count) {
   return trials;
 }
 
-const auto kSeed = static_cast<uint64_t>(getpid());
+const auto kSeed = fresh_seed();
 
 TEST(SpaceChooser, ADiscreteActionIsAsTheGridsChooserHasItFromItsStartOn) {
   at::manual_seed(kSeed);

@@ -4,7 +4,6 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "base/Random.h"
 
@@ -21,7 +20,6 @@ at::Tensor last(const std::vector<at::Tensor>& steps, size_t count) {
 }
 
 TEST(SpaceContext, HoldsTheLastStepsAndTheOneBefore) {
-  at::manual_seed(static_cast<uint64_t>(getpid()));
   const TaskSpaces spaces = {Space::multi_discrete({3, 2}, {156}), Space::box({2}, {-1}, {1}), {}};
   constexpr int64_t kRows = 4, kSteps = 5;
   const at::Tensor scale = at::rand({kRows});

@@ -54,7 +54,6 @@ std::vector<Asked> played(const std::string& function, const TaskSpaces& spaces,
 
 TEST_F(PlayInAnySpace, TheNetworkSeesWhatWasPlayed) {
   const TaskSpaces spaces = {Space::box({3}, {-INFINITY}, {INFINITY}), Space::box({2}, {-1}, {1}), {}};
-  at::manual_seed(static_cast<uint64_t>(getpid()));
   std::vector<std::vector<float>> returns;
   const auto asked = played(
       "echoes:make_echo", spaces, 4,

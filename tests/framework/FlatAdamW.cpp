@@ -1,6 +1,5 @@
 #include <cmath>
 #include <memory>
-#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -15,6 +14,7 @@
 #include "adtrain/data_parallel.h"
 #include "adtrain/optimizer.h"
 #include "framework/TestedGroup.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -22,9 +22,9 @@ namespace {
 using testing::HasSubstr;
 using torch::optim::AdamWOptions;
 
-/// Another one in each run of the tests, the same on all ranks.
-uint64_t fresh_seed() {
-  return std::stoull(group().text_of_root(std::to_string(std::random_device()())));
+/// Rank 0's fresh_seed(), on all ranks.
+uint64_t common_seed() {
+  return std::stoull(group().text_of_root(std::to_string(fresh_seed())));
 }
 
 /// A network whose parameters leave gaps in the flat tensor, its gradients, and rows that only one rank has.
@@ -61,7 +61,7 @@ struct Training {
 };
 
 TEST(FlatAdamW, FollowsTorchsAdamW) {
-  const uint64_t seed = fresh_seed();
+  const uint64_t seed = common_seed();
   SCOPED_TRACE(seed);
   for (const double max_grad_norm : {0.0, 1.0}) {
     Training expected(seed), found(seed);
@@ -90,7 +90,7 @@ TEST(FlatAdamW, FollowsTorchsAdamW) {
 }
 
 TEST(FlatAdamW, UpdatesTheMainParametersOf16BitOnes) {
-  const uint64_t seed = fresh_seed();
+  const uint64_t seed = common_seed();
   SCOPED_TRACE(seed);
   Training expected(seed, at::kBFloat16), found(seed, at::kBFloat16);
   torch::optim::AdamW torchs(expected.parallel.main_parameters(), AdamWOptions(1e-2));
@@ -131,7 +131,7 @@ void copy_values(const Training& from, Training& to) {
 }
 
 TEST(FlatAdamW, GoesOnFromItsSavedStateExactly) {
-  const uint64_t seed = fresh_seed();
+  const uint64_t seed = common_seed();
   SCOPED_TRACE(seed);
   Training whole(seed), resumed(seed + 1);
   FlatAdamW first(whole.parallel, AdamWOptions(1e-2)), second(resumed.parallel, AdamWOptions(1));
@@ -152,7 +152,7 @@ TEST(FlatAdamW, GoesOnFromItsSavedStateExactly) {
 }
 
 TEST(FlatAdamW, AndTorchsTakeEachOthersState) {
-  const uint64_t seed = fresh_seed();
+  const uint64_t seed = common_seed();
   SCOPED_TRACE(seed);
   Training ours(seed), theirs(seed);
   FlatAdamW flat(ours.parallel, AdamWOptions(1e-2));

@@ -13,7 +13,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "base/Gpu.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -65,7 +64,6 @@ class CudnnAttention : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
 };
 

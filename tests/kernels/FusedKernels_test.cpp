@@ -11,7 +11,6 @@
 #include "kernels/block/mlp_backward/MlpBackward.h"
 #include "kernels/primitives/DeviceTraits.h"
 #include "kernels/primitives/DropoutMask.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -29,7 +28,6 @@ class FusedKernels : public ::testing::TestWithParam<FusedBlockCase> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
     if (!kernels::DeviceTraits::of({at::kCUDA, 0}).multiplies_by_warpgroups()) GTEST_SKIP() << "no H100 here";
   }
 };

@@ -7,7 +7,6 @@
 
 #include "base/Gpu.h"
 #include "kernels/KernelSpeed.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -24,7 +23,6 @@ class Products : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (GetParam().device == at::kCUDA && visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
   static at::Tensor random(const std::vector<int64_t>& sizes) {
     return at::randn(sizes, at::TensorOptions(GetParam().device)).to(GetParam().type);

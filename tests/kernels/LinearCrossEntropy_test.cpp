@@ -13,7 +13,6 @@
 #include "kernels/loss/FusedLinearCrossEntropy.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -40,7 +39,6 @@ class LinearCrossEntropy : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
     const Case& tried = GetParam();
     encoded_ = random_leaf({tried.sequences, tried.queries, tried.width}, 1, tried.type);
     head_ = {random_leaf({tried.actions, tried.width}, 3 / std::sqrt(static_cast<double>(tried.width)),
@@ -120,7 +118,6 @@ class FusedEnds : public ::testing::TestWithParam<LossPositions> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
 
   std::unique_ptr<AlgorithmDistillation> model(int64_t width, FusedKernels fused, at::ScalarType type) const {

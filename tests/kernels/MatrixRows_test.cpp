@@ -20,7 +20,6 @@
 #include "kernels/primitives/DeviceTraits.h"
 #include "kernels/rope/Rope.h"
 #include "model/RandomBatch.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -60,7 +59,6 @@ class MatrixRows : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
 
   static at::Tensor random(at::IntArrayRef shape) { return at::randn(shape, on_gpu(GetParam().type)); }

@@ -10,7 +10,6 @@
 #include "kernels/StreamedAttentionChecks.h"
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/attention/cudnn/CudnnAttention.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -23,7 +22,6 @@ class OnGpu : public Test {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
 };
 

@@ -9,7 +9,6 @@
 
 #include "base/Gpu.h"
 #include "kernels/PostNormBlockChecks.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -18,7 +17,6 @@ class PostNormSublayers : public ::testing::TestWithParam<testing::BlockCase> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
 };
 

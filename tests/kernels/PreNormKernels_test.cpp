@@ -5,7 +5,6 @@
 #include "base/Gpu.h"
 #include "kernels/KernelSpeed.h"
 #include "kernels/PreNormChecks.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -15,7 +14,6 @@ class PreNormKernels : public ::testing::TestWithParam<testing::FusedBlockCase> 
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
 };
 
@@ -34,7 +32,6 @@ class PreNormRows : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
 };
 

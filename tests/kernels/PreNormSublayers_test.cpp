@@ -11,7 +11,6 @@
 #include "kernels/Gpt2BlockChecks.h"
 #include "kernels/PreNormBlockChecks.h"
 #include "kernels/PreNormRowChecks.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -21,7 +20,6 @@ class PreNormRowsOfSublayers : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
   static testing::PreNormRowChecks checks() { return {at::kCUDA, GetParam()}; }
 };
@@ -91,7 +89,6 @@ class PreNormSublayers : public ::testing::TestWithParam<testing::BlockCase> {};
 
 TEST_P(PreNormSublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  at::manual_seed(fresh_seed());
   testing::PreNormBlockCheck(GetParam(), at::kCUDA).run();
 }
 
@@ -103,7 +100,6 @@ class Gpt2Sublayers : public ::testing::TestWithParam<testing::BlockCase> {};
 
 TEST_P(Gpt2Sublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  at::manual_seed(fresh_seed());
   testing::Gpt2BlockCheck(GetParam(), at::kCUDA).run();
 }
 
@@ -121,7 +117,6 @@ class ChosenPiecesBySublayers : public ::testing::TestWithParam<testing::ChosenP
 
 TEST_P(ChosenPiecesBySublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  at::manual_seed(fresh_seed());
   testing::ChosenPiecesCheck(GetParam(), at::kCUDA).run();
 }
 

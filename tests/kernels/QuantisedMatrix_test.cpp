@@ -137,7 +137,6 @@ TEST(QuantisedMatrix, IsByteForByteWhatBitsandbytesStores) {
 }
 
 TEST(QuantisedMatrix, OfEveryCodeIsNearItsWeightsAndTakesWhatItsShapeSays) {
-  at::manual_seed(fresh_seed());
   const at::Tensor weights = at::randn({96, 130});
   const double norm = weights.norm().item<double>();
   struct Kind {
@@ -175,7 +174,6 @@ TEST(QuantisedMatrix, OfEveryCodeIsNearItsWeightsAndTakesWhatItsShapeSays) {
 }
 
 TEST(QuantisedMatrix, OfFourBitsDoesNotDependOnThreads) {
-  at::manual_seed(fresh_seed());
   const at::Tensor weights = at::randn({1024, 2304});  // enough blocks for libtorch to sum them by threads
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
@@ -190,7 +188,6 @@ TEST(QuantisedMatrix, OfFourBitsDoesNotDependOnThreads) {
 }
 
 TEST(QuantisedMatrix, ProductWithOutliersIsThatOfTheWeightsToThePrecisionOfEightBits) {
-  at::manual_seed(fresh_seed());
   const QuantisedMatrix matrix = quantised_rows(at::randn({40, 96}));
   at::Tensor x = at::randn({11, 96}).clamp(-5, 5);
   x.select(1, 7).mul_(0).add_(50);  // alone it would leave the others few of the 127 steps
@@ -206,7 +203,6 @@ TEST(QuantisedMatrix, ProductWithOutliersIsThatOfTheWeightsToThePrecisionOfEight
 
 /// Of more rows than are multiplied at once, which outliers of any of them concern.
 TEST(QuantisedMatrix, ProductWithOutliersOfManyRowsIsThatOfEach) {
-  at::manual_seed(fresh_seed());
   const QuantisedMatrix matrix = quantised_rows(at::randn({24, 32}));
   at::Tensor x = at::randn({5000, 32}).clamp(-5, 5);
   x.select(0, 4999).select(0, 3).fill_(50);
@@ -220,7 +216,6 @@ TEST(QuantisedMatrix, ProductWithOutliersOfManyRowsIsThatOfEach) {
 
 /// libtorch's own product of bytes leaves that of one column unwritten on a CPU.
 TEST(QuantisedMatrix, ProductWithOutliersOfOneColumnIsThatOfTheWeights) {
-  at::manual_seed(fresh_seed());
   const QuantisedMatrix matrix = quantised_rows(at::randn({40, 1}));
   const at::Tensor rows = at::randn({11, 1}).clamp(0.25, 0.5).to(at::kHalf).to(at::kFloat);
   const at::Tensor bias = at::randn({40});

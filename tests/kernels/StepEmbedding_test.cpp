@@ -12,7 +12,6 @@
 #include "kernels/GradientSink.h"
 #include "kernels/WithHalf.h"
 #include "kernels/embedding/FusedStepEmbedding.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -32,7 +31,6 @@ class StepEmbedding : public ::testing::TestWithParam<Case> {
     if (!device) GTEST_SKIP() << "no GPU here";
     const auto& [name, sequences, states, width, grid_size, actions, long_one, type] = GetParam();
     if (long_one && device->device.is_cpu()) GTEST_SKIP() << "takes long in emulation";
-    at::manual_seed(fresh_seed());
     device_ = device->device;
     const auto whole = at::device(device_).dtype(at::kInt);
     columns_ = {at::randint(grid_size, {sequences, states, 2}, whole),

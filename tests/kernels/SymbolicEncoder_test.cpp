@@ -11,7 +11,6 @@
 #include "kernels/FusedDevice.h"
 #include "kernels/GradientSink.h"
 #include "kernels/encoder/FusedSymbolicEncoder.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -79,7 +78,6 @@ class SymbolicEncoder : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
     const Case& tried = GetParam();
     // Of few binary digits: all sums up to the last convolution's are exact, and no rounding decides whether
     // an activation is positive.

@@ -9,7 +9,6 @@
 #include "kernels/embedding/FusedEmbedding.h"
 #include "model/RandomBatch.h"
 #include "model/TransitionTokens.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -28,7 +27,6 @@ class TokenEmbedding : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
     const auto& [name, sequences, transitions, width, positions, shape, learns_positions, type] = GetParam();
     batch_ = testing::random_plain(sequences, transitions, shape).to(at::Device(at::kCUDA, 0));
     batch_.rewards = at::randn_like(batch_.rewards).to(type).to(at::kFloat);

@@ -136,8 +136,7 @@ TEST(FrozenParameters, BlocksInFrontOfWhatTrainsHaveNoBackwardPass) {
 }
 
 /// Each parameter is frozen or not, by chance; at least one trains that every loss reads.
-std::set<std::string> random_choice(const ParameterBuffer& parameters) {
-  std::mt19937 random(fresh_seed());
+std::set<std::string> random_choice(const ParameterBuffer& parameters, std::mt19937& random) {
   std::set<std::string> frozen;
   const std::vector<NamedTensor> all = parameters.named();
   for (const auto& [name, tensor] : all) {
@@ -169,9 +168,10 @@ class FrozenNetwork : public ::testing::TestWithParam<Case> {
 
 /// The definition of what is right: gradients of the whole network, of which those that train are taken.
 TEST_P(FrozenNetwork, GradientsOfWhatTrainsAreThoseOfTheWholeNetwork) {
+  std::mt19937 random(fresh_seed());
   for (const Recompute recompute : {Recompute::kNone, Recompute::kMlp, Recompute::kBlock}) {
     const auto whole = created(recompute), partly = created(recompute);
-    const std::set<std::string> frozen = random_choice(partly->parameters());
+    const std::set<std::string> frozen = random_choice(partly->parameters(), random);
     SCOPED_TRACE(::testing::PrintToString(frozen));
     partly->parameters().freeze(frozen);
     SingleCommunicator alone(at::kCPU);

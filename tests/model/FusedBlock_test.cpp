@@ -12,7 +12,6 @@
 #include "model/FrozenGradients.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -22,7 +21,6 @@ class FusedBlock : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
 
   /// Of the block that is the parameter, where no other one is named.

@@ -13,7 +13,6 @@
 #include "model/RandomBatch.h"
 #include "model/spaces/ObservationEncoder.h"
 #include "parallel/GradientReducer.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -26,7 +25,6 @@ class FusedEncoder : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(fresh_seed());
   }
 
   static SpaceVariant variant(FusedKernels fused) {

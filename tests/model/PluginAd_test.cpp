@@ -95,6 +95,7 @@ TEST(PluginAd, ParametersAreTakenInAndForwardReadsThem) {
   EXPECT_TRUE(at::equal(weight, again->parameters().named()[0].tensor)) << "a function of the seed";
 
   const Batch batch = testing::random_plain(3, 5);
+  batch.rewards[0][0].fill_(1);  // without rewards there is no gradient
   for (const LossPositions positions : {LossPositions::kAll, LossPositions::kLast}) {
     const at::Tensor logits = model->forward(batch, positions, false).actions;
     const at::Tensor before = batch.rewards.narrow(1, 0, 4).sum(1);

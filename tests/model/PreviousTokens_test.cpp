@@ -20,7 +20,6 @@ using testing::relative_error;
 class NewestPreviousToken : public ::testing::Test {
  protected:
   NewestPreviousToken() {
-    at::manual_seed(fresh_seed());
     options_.transformer_block = TransformerBlock::kXland;
     options_.tf_n_embd = 72;
     tokens_.emplace(factory_, options_, ModelShape{}, Initialisation(options_));

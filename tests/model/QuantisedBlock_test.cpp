@@ -82,7 +82,6 @@ TEST(QuantisedBlocks, OurKernelsAroundTheirProductsAreThePlainOperators) {
 
 TEST(QuantisedBlocks, OfWidthsWithOneKernelForAllAreThePlainOperators) {
   if (!fused_device() || fused_device()->device.is_cpu()) GTEST_SKIP() << "no GPU here";
-  at::manual_seed(fresh_seed());
   Variant network = variant("vintix");
   network.options.tf_n_embd = 2048;
   network.options.tf_n_head = 32;

@@ -81,7 +81,6 @@ TEST(QuantisedNetwork, PredictsAsTheWeightsThatItsCodesStandFor) {
 }
 
 TEST(QuantisedNetwork, RollsAsTheWeightsThatItsCodesStandFor) {
-  at::manual_seed(fresh_seed());
   const WeightQuantisation how;
   for (const SpaceVariant& variant : space_variants()) {
     SCOPED_TRACE(variant.name);
@@ -100,7 +99,6 @@ TEST(QuantisedNetwork, RollsAsTheWeightsThatItsCodesStandFor) {
 }
 
 TEST(QuantisedNetwork, ComputesInTheTypesThatAreAskedFor) {
-  at::manual_seed(fresh_seed());
   const SpaceVariant variant = space_variants().front();
   const Batch batch = random_rows(variant, 16, variant.options.n_transit);
   const auto predicted = [&](const WeightQuantisation& how, at::ScalarType type) {

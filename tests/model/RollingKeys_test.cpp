@@ -10,7 +10,6 @@
 #include "kernels/FusedDevice.h"
 #include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -53,7 +52,6 @@ TEST(RollingKeys, WhatNoLaterStepReadsMakesRoom) {
 /// Until a window is full, rolling rows are those of predict(): every encoder, head and preset, every
 /// position that can be counted.
 TEST(RollingKeys, AFullWindowPredictsAsWithoutThem) {
-  at::manual_seed(fresh_seed());
   std::vector<SpaceVariant> variants = space_variants();
   for (const PositionKind positions :
        {PositionKind::kRotary, PositionKind::kAlibi, PositionKind::kNone, PositionKind::kLearned}) {
@@ -78,7 +76,6 @@ TEST(RollingKeys, AFullWindowPredictsAsWithoutThem) {
 /// The keys of a single block depend on their own token alone, so that the window slides as it does in
 /// predict().
 TEST(RollingKeys, TheWindowOfOneBlockSlides) {
-  at::manual_seed(fresh_seed());
   for (const PositionKind positions : {PositionKind::kRotary, PositionKind::kAlibi, PositionKind::kNone}) {
     SpaceVariant each = space_variant("one block", TransformerBlock::kXland, xland_spaces());
     each.options.tf_n_layer = 1;
@@ -97,7 +94,6 @@ TEST(RollingKeys, TheWindowOfOneBlockSlides) {
 }
 
 TEST(RollingKeys, DeeperBlocksRememberWhatTheWindowHasLost) {
-  at::manual_seed(fresh_seed());
   const SpaceVariant each = space_variant("two blocks", TransformerBlock::kXland, xland_spaces());
   const auto model = small_model(each);
   const int64_t size = each.options.n_transit;
@@ -121,7 +117,6 @@ TEST(RollingKeys, DeeperBlocksRememberWhatTheWindowHasLost) {
 TEST(RollingKeys, OurAttentionCountsOnTheDeviceAlone) {
   const auto device = fused_device();
   if (!device) GTEST_SKIP() << "no GPU here";
-  at::manual_seed(fresh_seed());
   constexpr int64_t kWindow = 3;
   RollingPlaces replayed(kWindow), eager(kWindow);
   RollingKeys of_replayed, of_eager;
@@ -158,7 +153,6 @@ void expect_ours_to_be_as_near(const Predictions& predictions) {
 TEST(RollingKeys, OurAttentionOverThemIsThatOfThePlainOperators) {
   const auto device = fused_device();
   if (!device) GTEST_SKIP() << "no GPU here";
-  at::manual_seed(fresh_seed());
   for (const auto& [block, positions] : {std::pair{TransformerBlock::kXland, PositionKind::kAlibi},
                                          {TransformerBlock::kVintix, PositionKind::kAlibi},
                                          {TransformerBlock::kVintix, PositionKind::kRotary},
@@ -207,7 +201,6 @@ Batch step_of(const Batch& rows, int64_t query) {
 }
 
 TEST(RollingKeys, AFullWindowOfAGridPredictsAsWithoutThem) {
-  at::manual_seed(fresh_seed());
   for (const Variant& each : grids()) {
     SCOPED_TRACE(each.name);
     const auto model = small_model(each);
@@ -223,7 +216,6 @@ TEST(RollingKeys, AFullWindowOfAGridPredictsAsWithoutThem) {
 }
 
 TEST(RollingKeys, TheWindowOfOneBlockOverTransitionsSlides) {
-  at::manual_seed(fresh_seed());
   int tried = 0;
   for (Variant& each : grids()) {
     if (each.options.composed() && each.options.layout() == TokenLayout::kPrevious) continue;
@@ -249,7 +241,6 @@ TEST(RollingKeys, TheWindowOfOneBlockOverTransitionsSlides) {
 TEST(RollingKeys, OurAttentionOfGridsIsThatOfThePlainOperators) {
   const auto device = fused_device();
   if (!device) GTEST_SKIP() << "no GPU here";
-  at::manual_seed(fresh_seed());
   for (const Variant& each : grids()) {
     SCOPED_TRACE(each.name);
     ModelOptions options = each.options;

@@ -13,7 +13,6 @@
 #include "model/FrozenGradients.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -62,7 +61,6 @@ class BlockBySublayers : public ::testing::TestWithParam<Case> {
   void SetUp() override {
     if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
     if (device().is_cpu() && !emulated()) GTEST_SKIP() << "takes long in emulation";
-    at::manual_seed(fresh_seed());
   }
   static bool emulated() {
     const Case& tried = GetParam();

@@ -4,10 +4,8 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <optional>
-#include <random>
 #include <string>
 
 #include <fmt/format.h>
@@ -51,25 +49,16 @@ class SkipCounter final : public testing::EmptyTestEventListener {
   std::map<std::string, int> tests_by_reason_;
 };
 
-std::optional<uint64_t> seed_of_run;  ///< a value once a test has asked for it
-
 /// Says what a failed test's input followed from.
 class SeedOfFailures final : public testing::EmptyTestEventListener {
   void OnTestEnd(const testing::TestInfo& test) override {
-    if (!test.result()->Failed() || !seed_of_run) return;
-    fmt::print("its random input comes again with ADTRAIN_TEST_SEED={}\n", *seed_of_run);
+    const std::optional<uint64_t> seed = adtrain::seed_asked_for();
+    if (test.result()->Failed() && seed)
+      fmt::print("its random input comes again with ADTRAIN_TEST_SEED={}\n", *seed);
   }
 };
 
 }  // namespace
-
-uint64_t adtrain::fresh_seed() {
-  if (!seed_of_run) {
-    const char* const said = std::getenv("ADTRAIN_TEST_SEED");
-    seed_of_run = said != nullptr ? std::strtoull(said, nullptr, 10) : std::random_device{}();
-  }
-  return *seed_of_run;
-}
 
 int main(int argc, char** argv) {
   adtrain::load_gpu_libraries();

@@ -92,7 +92,9 @@ Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& d
   if (auto why = why_no_streaming_kernels(device)) return why;
   const int64_t head_size = network.head_size();
   if (head_size != 32 && head_size != 64 && (head_size != 16 || network.normed_heads))
-    return fmt::format("heads have {} features; it is for 32 and 64, and 16 without norms", head_size);
+    return fmt::format(
+        "heads have {} features; it is for 32 and 64, and 16 without tf_qk_norm or with rotary positions",
+        head_size);
   if (!cudnn_is_faster(network, type)) return std::nullopt;
   return fmt::format(
       "cuDNN's is faster with heads of {} and {} tokens, without ALiBi, norms of queries and keys and "

@@ -201,7 +201,6 @@ void expect_the_models_own_loss(AlgorithmDistillation& model, const ScoredWindow
 }
 
 TEST(Scoring, TasksOfAnySpaceHaveTheModelsOwnLoss) {
-  at::manual_seed(fresh_seed());
   for (testing::SpaceVariant variant : testing::space_variants()) {
     SCOPED_TRACE(variant.name);
     variant.options.label_smoothing = 0;
@@ -216,7 +215,6 @@ TEST(Scoring, TasksOfAnySpaceHaveTheModelsOwnLoss) {
 }
 
 TEST(Scoring, LogicalDevicesGiveTheSameBits) {
-  at::manual_seed(fresh_seed());
   const testing::GroupedVariant variant = testing::grouped_variants().front();
   ModelOptions options = variant.groups.front().options;
   options.tf_n_layer = 4;

@@ -81,7 +81,7 @@ struct Pair {
 };
 
 TEST_F(ShardedOptimizer, EachRankUpdatesItsShardAsTheWholeOptimizerDoes) {
-  const uint64_t seed = fresh_seed();
+  const uint64_t seed = common_seed();
   SCOPED_TRACE(seed);
   std::vector<at::ScalarType> types = {at::kFloat};
   if (ranks().device.is_cuda()) types = {at::kFloat, at::kBFloat16, at::kHalf};
@@ -105,7 +105,7 @@ TEST_F(ShardedOptimizer, EachRankUpdatesItsShardAsTheWholeOptimizerDoes) {
 
 /// Only the rank whose shard overflows sees it, and all of them skip the step.
 TEST_F(ShardedOptimizer, AllRanksSkipAStepThatOverflowsOnOne) {
-  const uint64_t seed = fresh_seed();
+  const uint64_t seed = common_seed();
   SCOPED_TRACE(seed);
   TrainingOptions options;
   Pair pair(704, options, ranks().device.is_cuda() ? at::kHalf : at::kFloat, seed);

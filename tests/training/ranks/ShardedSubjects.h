@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <random>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -11,6 +10,7 @@
 #include "collectives/Agreement.h"
 #include "collectives/ranks/Ranks.h"
 #include "launch/DistributedOptions.h"
+#include "support/FreshSeed.h"
 
 /// What tests share that run inside every rank.
 namespace adtrain {
@@ -20,9 +20,9 @@ inline ReducerOptions small_buckets(bool shards) {
   return {.bucket_bytes = 6000, .first_bucket_bytes = 300, .shards = shards};
 }
 
-/// Another one in each run of the tests, the same on all ranks.
-inline uint64_t fresh_seed() {
-  return std::stoull(text_of_root(*ranks().communicator, std::to_string(std::random_device()())));
+/// Rank 0's fresh_seed(), on all ranks.
+inline uint64_t common_seed() {
+  return std::stoull(text_of_root(*ranks().communicator, std::to_string(fresh_seed())));
 }
 
 /// Whether a reduce-scatter adds in the order of an all-reduce: Gloo's is one, and two numbers have one

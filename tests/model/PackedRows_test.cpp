@@ -1,7 +1,7 @@
 // Packed rows: loss and gradients are those of each history alone.
 
-#include <cstdlib>
-#include <random>
+#include <functional>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -110,16 +110,38 @@ struct Sums {
   }
 };
 
+/// The same histories twice.
+struct Drawn {
+  std::vector<Batch> packed, alone;
+};
+
+/// Packed rows are rounded otherwise than single ones, and on the other side of LeakyReLU's kink a gradient
+/// is another one, in one of some hundred draws. A fault of packing would show in each draw.
+void expect_those_of_each_alone(AlgorithmDistillation& model, const std::function<Drawn()>& draw) {
+  constexpr int kDraws = 3;
+  double error = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    const Drawn drawn = draw();
+    const Sums expected = Sums::of(model, drawn.alone), found = Sums::of(model, drawn.packed);
+    EXPECT_EQ(found.targets, expected.targets);
+    EXPECT_LT(relative_error(found.loss, expected.loss), 1e-5);
+    // Several groups together count none where one has real actions.
+    if (drawn.packed.front().parts.empty()) {
+      EXPECT_EQ(found.correct.defined(), expected.correct.defined());
+    }
+    EXPECT_TRUE(!found.correct.defined() || found.correct.equal(expected.correct));
+    error = relative_error(found.gradient, expected.gradient);
+    if (error < 1e-5) return;
+  }
+  ADD_FAILURE() << "gradients differ by " << error << " of the largest, and more than 1e-5 in each draw";
+}
+
 void expect_those_of_each_alone(SpaceVariant variant, RandomStream& random) {
   variant.options.tf_dropout = variant.options.tf_attn_dropout = 0;
-  const PackedBatch packed(variant, 4, random);
-  const auto model = testing::small_model(variant);
-  const Sums expected = Sums::of(*model, packed.alone), found = Sums::of(*model, {packed.batch});
-  EXPECT_EQ(found.targets, expected.targets);
-  EXPECT_LT(relative_error(found.loss, expected.loss), 1e-5);
-  EXPECT_LT(relative_error(found.gradient, expected.gradient), 1e-5);
-  EXPECT_EQ(found.correct.defined(), expected.correct.defined());
-  EXPECT_TRUE(!found.correct.defined() || found.correct.equal(expected.correct));
+  expect_those_of_each_alone(*testing::small_model(variant), [&] {
+    const PackedBatch packed(variant, 4, random);
+    return Drawn{{packed.batch}, packed.alone};
+  });
 }
 
 TEST(PackedRows, OfEverySpaceAreThoseOfEachHistoryAlone) {
@@ -183,21 +205,20 @@ TEST(PackedRows, OfSeveralGroupsAreThoseOfEachGroup) {
     ModelOptions options = variant.groups.front().options;
     options.tf_dropout = options.tf_attn_dropout = 0;
     const auto model = AlgorithmDistillation::create(options, variant.shape(), 7);
-    Batch together;
-    std::vector<Batch> alone;
-    for (size_t group = 0; group < variant.groups.size(); ++group) {
-      PackedBatch packed(variant.groups[group], 3, random);
-      packed.batch.group = static_cast<int64_t>(group);
-      together.parts.push_back(packed.batch);
-      for (Batch& history : packed.alone) {
-        history.group = static_cast<int64_t>(group);
-        alone.push_back(history);
+    expect_those_of_each_alone(*model, [&] {
+      Batch together;
+      std::vector<Batch> alone;
+      for (size_t group = 0; group < variant.groups.size(); ++group) {
+        PackedBatch packed(variant.groups[group], 3, random);
+        packed.batch.group = static_cast<int64_t>(group);
+        together.parts.push_back(packed.batch);
+        for (Batch& history : packed.alone) {
+          history.group = static_cast<int64_t>(group);
+          alone.push_back(history);
+        }
       }
-    }
-    const Sums expected = Sums::of(*model, alone), found = Sums::of(*model, {together});
-    EXPECT_EQ(found.targets, expected.targets);
-    EXPECT_LT(relative_error(found.loss, expected.loss), 1e-5);
-    EXPECT_LT(relative_error(found.gradient, expected.gradient), 1e-5);
+      return Drawn{{together}, alone};
+    });
   }
 }
 

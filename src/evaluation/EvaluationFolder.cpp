@@ -301,9 +301,9 @@ std::string summary_json(const InContextReturns& measured, const LearningCurve& 
 void write_evaluation(const std::filesystem::path& folder, const InContextReturns& measured,
                       const LearningCurve& curve, const EvaluationOrigin& origin,
                       const EvaluationOptions& options) {
-  write_file_atomically(folder / "reward_episode.npy", npy_bytes(measured.reward_episode()));
+  write_file_atomically(folder / kReturnsFile, npy_bytes(measured.reward_episode()));
   if (measured.repeats() > 1) {
-    write_file_atomically(folder / "reward_episode_repeats.npy", npy_bytes(measured.returns));
+    write_file_atomically(folder / kReturnsOfRepeatsFile, npy_bytes(measured.returns));
   }
   write_file_atomically(folder / "reward_episode.csv", table(measured));
   write_file_atomically(folder / "summary.json", summary_json(measured, curve, origin, options));

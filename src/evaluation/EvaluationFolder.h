@@ -55,6 +55,10 @@ constexpr const char* kLatestEvaluation = "latest";
 /// The end of a folder's name that holds what was played before environments failed: no finished evaluation.
 constexpr const char* kIncompleteEvaluation = "-incomplete";
 
+/// The files of returns by task and episode, and by task, repeat and episode.
+constexpr const char* kReturnsFile = "reward_episode.npy";
+constexpr const char* kReturnsOfRepeatsFile = "reward_episode_repeats.npy";
+
 /// What identifies an evaluation: the part of summary.json before the results. Without tasks where these are
 /// not known yet.
 nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,

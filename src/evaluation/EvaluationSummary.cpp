@@ -19,6 +19,7 @@ EvaluationSummary EvaluationSummary::read(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "summary.json";
   try {
     EvaluationSummary summary;
+    summary.folder = folder;
     summary.name = folder.filename().string();
     summary.identity = nlohmann::ordered_json::parse(read_file(file));
     summary.mean = summary.identity.at("mean").get<std::vector<double>>();

@@ -17,6 +17,7 @@ inline constexpr std::array<std::string_view, 6> kEvaluationResults = {
 
 /// What summary.json of an evaluation's folder says.
 struct EvaluationSummary {
+  std::filesystem::path folder;     ///< that it was read from
   std::string name;                 ///< of the folder
   nlohmann::ordered_json identity;  ///< what was evaluated: see evaluation_identity
   std::vector<double> mean;         ///< return by episode, mean over tasks and repeats

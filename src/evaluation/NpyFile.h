@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -16,5 +17,9 @@ std::string npy_header(const std::string& descr, const std::vector<int64_t>& sha
 
 /// The content of a NumPy file that holds a float32 tensor.
 std::string npy_bytes(const at::Tensor& tensor);
+
+/// The float32 tensor that such content holds, whoever has written it: NumPy, too. `origin`: the file, for
+/// messages. Throws DataError where it is damaged or of another type.
+at::Tensor tensor_of_npy(std::string_view bytes, const std::string& origin);
 
 }  // namespace adtrain

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/Error.h"
 #include "base/File.h"
 #include "base/StandardStreams.h"
 #include "base/SymbolicLink.h"
@@ -138,11 +139,13 @@ ResultsFolder results_folder(const Plan& plan) {
           "to a place that can be written and evaluate the copy"};
 }
 
-/// Writes the results and makes them the newest. Returns their folder.
+/// Writes the results and makes them the newest. Returns their folder. Throws ConfigError where the run was
+/// replaced since its weights were loaded.
 fs::path write_results(const Plan& plan, const InContextReturns& measured, const LearningCurve& curve,
                        Console& console) {
   const ResultsFolder results = results_folder(plan);
   const fs::path& folder = results.path;
+  plan.trained.refuse_if_replaced(folder);
   results.write([&] {
     write_evaluation(folder, measured, curve, plan.origin, plan.options);
     fs::remove(requeue_marker(folder));
@@ -166,12 +169,15 @@ void write_incomplete_results(const Plan& plan, const WorkerPool& workers, const
   const fs::path folder = incomplete_evaluation_folder(plan.trained.folder.evaluation(), plan.identity(),
                                                        plan.options, plan.usual);
   try {
+    plan.trained.refuse_if_replaced(folder);
     write_evaluation(folder, played, LearningCurve::without_bounds(played), origin, plan.options);
     say(fmt::format("what was played before is kept: {} of {} episodes of {} of {} tasks, in {}",
                     played.episodes(), plan.options.eval_episodes, played.tasks.size(), plan.tasks.size(),
                     folder.string()));
   } catch (const fs::filesystem_error& error) {
     say(fmt::format("what was played before is lost: {}", error.what()));
+  } catch (const ConfigError& error) {
+    say(fmt::format("what was played before is not kept: {}", error.what()));
   }
 }
 

@@ -1,6 +1,5 @@
 #include "run/OverwrittenRun.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -12,16 +11,8 @@
 #include "run/figures/RecordedRun.h"
 
 namespace adtrain {
-namespace {
 
 namespace fs = std::filesystem;
-
-bool is_within(const fs::path& path, const fs::path& folder) {
-  const fs::path whole = fs::weakly_canonical(path), root = fs::weakly_canonical(folder);
-  return std::mismatch(root.begin(), root.end(), whole.begin(), whole.end()).first == root.end();
-}
-
-}  // namespace
 
 void refuse_overwritten_weights(const RunConfig& config, const RunFolder& overwritten) {
   const auto& init_from = config.training.init_from;

@@ -1,10 +1,19 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 
 namespace adtrain {
+
+/// Whether a path is this folder or lies in it, once links are followed. Neither need exist.
+inline bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  const auto whole = std::filesystem::weakly_canonical(path);
+  auto root = std::filesystem::weakly_canonical(folder);
+  if (!root.has_filename()) root = root.parent_path();  // a slash stays at the end of what is not there
+  return std::mismatch(root.begin(), root.end(), whole.begin(), whole.end()).first == root.end();
+}
 
 /// The paths in a run's folder. `root` is runs/<name>.
 struct RunFolder {

@@ -24,13 +24,17 @@ Json record_in(const std::filesystem::path& file) {
   }
 }
 
+Json starts_in(const Json& record) {
+  const auto found = record.find("starts");
+  return found != record.end() && found->is_array() ? *found : Json::array();
+}
+
 }  // namespace
 
 void record_start(const RunFolder& folder, const RunConfig& config, const RunStart& start, bool continues,
                   const Json& init_from) {
   const Json before = continues ? record_in(folder.record()) : Json::object();
-  const auto found = before.find("starts");
-  Json starts = found != before.end() && found->is_array() ? *found : Json::array();
+  Json starts = starts_in(before);
   starts.push_back({{"time", unix_seconds()},
                     {"after_step", start.after_step},
                     {"host", host_name()},
@@ -43,6 +47,11 @@ void record_start(const RunFolder& folder, const RunConfig& config, const RunSta
                  {"starts", std::move(starts)}};
   if (const Json begun = before.value("init_from", init_from); !begun.is_null()) record["init_from"] = begun;
   write_file_atomically(folder.record(), record.dump(2) + "\n");
+}
+
+Json first_start(const RunFolder& folder) {
+  const Json starts = starts_in(record_in(folder.record()));
+  return starts.empty() ? Json() : starts.front();
 }
 
 Hyperparameters hyperparameters_of(const RunConfig& config) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "run/RunConfig.h"
+#include "run/RunFolder.h"
 #include "telemetry/TensorBoardWriter.h"
 
 namespace adtrain {
@@ -26,6 +27,10 @@ struct RunStart {
 /// and kept. Throws std::filesystem::filesystem_error where the file cannot be written.
 void record_start(const RunFolder& folder, const RunConfig& config, const RunStart& start, bool continues,
                   const nlohmann::ordered_json& init_from = nullptr);
+
+/// The first of the "starts", which tells the run from one that is begun in its folder later: a run that is
+/// continued keeps it. Null where none is recorded.
+nlohmann::ordered_json first_start(const RunFolder& folder);
 
 /// The configuration for TensorBoard's HParams page, without keys that are null.
 Hyperparameters hyperparameters_of(const RunConfig& config);

@@ -278,6 +278,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
     speed->batch = batches.rows();
     speed->precision = precision_name(type);
     if (communicator.is_root()) {
+      trained.refuse_if_replaced(folder);
       results.write([&] {
         speed->write(folder);
         forget_failures(folder);
@@ -321,6 +322,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   } else {
     show(scores, console);
   }
+  trained.refuse_if_replaced(folder);
   results.write([&] {
     write_scores(folder, scores, request.overwrite);
     forget_failures(folder);

@@ -10,10 +10,12 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/File.h"
 #include "checkpoint/CheckpointStore.h"
 #include "checkpoint/Manifest.h"
 #include "checkpoint/QuantisedTensors.h"
 #include "run/OtherBlocks.h"
+#include "run/RunRecord.h"
 
 namespace adtrain {
 namespace {
@@ -25,7 +27,19 @@ bool is_among_checkpoints(const fs::path& path, const RunFolder& run) {
   return fs::is_directory(path) && path.parent_path() == run.checkpoints() && fs::exists(run.config());
 }
 
+bool is_same_run(const TrainedRun::Beginning& before, const TrainedRun::Beginning& now) {
+  if (before.has_state && !now.has_state) return false;  // --overwrite is at work, or was killed
+  if (before.first_start == now.first_start) return true;
+  // An imported run has no start before it is trained further.
+  return before.first_start.is_null() && now.first_start.is_object() &&
+         now.first_start.value("after_step", nlohmann::ordered_json(0)) > 0;
+}
+
 }  // namespace
+
+TrainedRun::Beginning TrainedRun::Beginning::of(const RunFolder& folder) {
+  return {.first_start = adtrain::first_start(folder), .has_state = fs::exists(folder.state())};
+}
 
 TrainedRun TrainedRun::at(fs::path path) {
   path = path.lexically_normal();
@@ -45,7 +59,17 @@ TrainedRun TrainedRun::at(fs::path path) {
         "runs/quickstart or runs/quickstart/checkpoints/step-1000",
         path.string(), run.folder.config().string()));
   }
+  run.beginning = Beginning::of(run.folder);
   return run;
+}
+
+void TrainedRun::refuse_if_replaced(const fs::path& results) const {
+  if (!is_within(results, folder.root) || is_same_run(beginning, Beginning::of(folder))) return;
+  throw ConfigError(
+      fmt::format("{} was replaced by another run (--overwrite) or deleted after its weights were loaded; "
+                  "expected the same run, so nothing was written into {}: evaluate or score again, with the "
+                  "weights that are there now",
+                  folder.root.string(), results.string()));
 }
 
 int64_t TrainedRun::named_step() const {

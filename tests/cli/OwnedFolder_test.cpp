@@ -97,6 +97,27 @@ TEST(OwnedFolder, ARefusedLaunchLeavesNoRecordInAFinishedRun) {
   EXPECT_FALSE(fs::exists(small.run() / "failure.txt"));
 }
 
+/// It is stopped while another run takes the folder, and finds that one when it goes on.
+TEST(OwnedFolder, ResultsOfARunThatWasReplacedAreNotAmongTheNewOnes) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  for (const std::string command :
+       {"evaluate runs/small --set eval_episodes=1000",
+        "score runs/small --set score_tasks=all --set score_max_samples=6000 --set score_batch=1"}) {
+    const Finished finished =
+        small.shell(std::string(kAwait) + "$adtrain " + command +
+                    " >log 2>&1 & pid=$!\n"
+                    "await grep -q results log; kill -STOP $pid\n"
+                    "$adtrain small.yaml --overwrite >second 2>&1; echo \"new run $?\"\n"
+                    "kill -CONT $pid; wait $pid; echo \"code $?\"; cat log");
+    EXPECT_THAT(finished.output, AllOf(HasSubstr("new run 0"), HasSubstr("code 2"),
+                                       HasSubstr("runs/small was replaced by another run (--overwrite)"),
+                                       HasSubstr("evaluate or score again")));
+    for (const char* results : {"evaluation", "scores"}) EXPECT_FALSE(fs::exists(small.run() / results));
+  }
+}
+
 TEST(OwnedFolder, ARunStaysBelowRunsDir) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);

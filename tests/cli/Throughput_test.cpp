@@ -81,6 +81,15 @@ TEST(Throughput, ARunIsMeasuredRowByRow) {
   for (const char* const picture : {"throughput.svg", "throughput.png"})
     EXPECT_FALSE(std::filesystem::exists(run.run() / "throughput" / picture)) << picture;
 
+  // Nor is a table replaced that another command has written meanwhile.
+  const Finished late = run.shell(
+      std::string(kAwait) +
+      "$adtrain throughput runs/small --seconds 1 --set score_tasks=all --rows sequential --output late & "
+      "all=$!; await test -s late/logs/sequential.log; echo other > late/throughput.json; wait $all; "
+      "echo code $?");
+  EXPECT_THAT(late.output, AllOf(HasSubstr("late holds a throughput table already"), HasSubstr("code 2")));
+  EXPECT_EQ(run.read("late/throughput.json"), "other\n");
+
   // A request to stop ends it, and leaves no process; a table without a row would be in the way.
   const Finished stopped = run.shell(
       std::string(kAwait) +

@@ -5,14 +5,19 @@
 #include <gtest/gtest.h>
 
 #include "WrittenRuns.h"
+#include "base/Error.h"
+#include "base/File.h"
+#include "evaluation/NpyFile.h"
 
 namespace adtrain {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::ThrowsMessage;
 
 Snapshot snapshot_of(at::Tensor weight, at::Tensor moment) {
   Snapshot snapshot;
@@ -106,6 +111,68 @@ TEST(RunComparison, EvaluationsOfTheSameAreComparedWhateverTheirFoldersAreCalled
   EXPECT_THAT(RunComparison::between(a, b).unmatched,
               ElementsAre(HasSubstr("test-step-9 is not of the same"),
                           HasSubstr("only B has the evaluation evaluation")));
+}
+
+/// Evaluations whose mean is the same, and a run that has them.
+class ReturnsOfTwoRuns : public testing::Test {
+ protected:
+  ReturnsOfTwoRuns() {
+    for (const char* name : {"a", "b"}) {
+      written_.add(name, "");
+      written_.evaluation(name, {1, 2});
+    }
+  }
+  fs::path file(const std::string& run, const std::string& name) const {
+    return written_.path() / run / "evaluation" / "test-step-9" / name;
+  }
+  void put(const std::string& run, const std::string& name, const at::Tensor& returns) const {
+    write_file_atomically(file(run, name), npy_bytes(returns));
+  }
+  RunComparison compared() const { return RunComparison::between(written_.open("a"), written_.open("b")); }
+
+  const WrittenRuns written_;
+  const at::Tensor returns_ = at::tensor({0.0F, 3.0F, 2.0F, 1.0F}).view({2, 2});
+};
+
+TEST_F(ReturnsOfTwoRuns, AreComparedTaskByTask) {
+  put("a", "reward_episode.npy", returns_);
+  put("b", "reward_episode.npy", returns_);
+  EXPECT_TRUE(compared().equal()) << compared().text();
+  EXPECT_THAT(compared().text(), HasSubstr("returns by task and episode: all 1 array are equal"));
+
+  put("b", "reward_episode.npy", returns_.flip(0));
+  EXPECT_FALSE(compared().equal());
+  EXPECT_THAT(compared().text(),
+              AllOf(HasSubstr("returns by task and episode: 1 of 1 array differ"),
+                    HasSubstr("first:   test-step-9/reward_episode.npy[0, 0]: 0 and 2, by 2")));
+  EXPECT_EQ(compared().json()["returns"]["different"], 1);
+
+  put("b", "reward_episode.npy", returns_.narrow(0, 0, 1));
+  EXPECT_THAT(compared().returns.unlike,
+              ElementsAre("test-step-9/reward_episode.npy is Float [2, 2] in A and Float [1, 2] in B"));
+  fs::remove(file("b", "reward_episode.npy"));
+  EXPECT_FALSE(compared().equal());
+  EXPECT_THAT(compared().returns.unlike, ElementsAre("only A has test-step-9/reward_episode.npy"));
+}
+
+TEST_F(ReturnsOfTwoRuns, AreComparedRepeatByRepeatWhereBothHaveThem) {
+  const std::string name = "reward_episode_repeats.npy";
+  put("a", name, returns_.view({1, 2, 2}));
+  EXPECT_TRUE(compared().equal()) << compared().text();
+  put("b", name, returns_.flip(0).view({1, 2, 2}));
+  EXPECT_FALSE(compared().equal());
+  EXPECT_EQ(compared().returns.first->index, (std::vector<int64_t>{0, 0, 0}));
+}
+
+TEST_F(ReturnsOfTwoRuns, ADamagedFileIsNamed) {
+  put("a", "reward_episode.npy", returns_);
+  put("b", "reward_episode.npy", returns_);
+  fs::resize_file(file("b", "reward_episode.npy"), 100);
+  EXPECT_THAT(
+      [&] { compared(); },
+      ThrowsMessage<DataError>(
+          AllOf(HasSubstr("b/evaluation/test-step-9/reward_episode.npy is damaged: it ends after 100 bytes"),
+                HasSubstr("evaluate again"))));
 }
 
 TEST(RunComparison, ARunThatIsShorterIsNotEqual) {

@@ -12,6 +12,7 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "collectives/SingleCommunicator.h"
+#include "run/TrainedRun.h"
 #include "support/FullDisk.h"
 #include "support/TemporaryFolder.h"
 
@@ -170,6 +171,55 @@ TEST_F(RunLifecycleTest, OverwritingRemovesWhatTheFormerWeightsWereFoundToDo) {
   for (const char* name : {"evaluation-notes/read.me", "notes/summary.json", "evaluation.txt"}) {
     EXPECT_TRUE(fs::exists(file(name))) << name << " is the user's";
   }
+}
+
+TEST_F(RunLifecycleTest, ResultsAreOfTheRunThatIsThereWhenTheyAreWritten) {
+  auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/true);
+  life.reset();
+  const auto refusal = [&](const TrainedRun& trained, const fs::path& results) -> std::string {
+    try {
+      trained.refuse_if_replaced(results);
+      return "none";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  const fs::path inside = file("evaluation/test-step-5");
+  const TrainedRun loaded = TrainedRun::at(file("checkpoints/step-5"));
+  EXPECT_EQ(refusal(loaded, inside), "none");
+  life = start({.resume = true});  // it may go on, and delete the checkpoint
+  life->save(snapshot(*life, 9), /*leaving=*/true);
+  fs::remove_all(file("checkpoints/step-5"));
+  EXPECT_EQ(refusal(loaded, inside), "none");
+  life.reset();
+
+  const TrainedRun later = TrainedRun::at(file(""));
+  start({.overwrite = true}).reset();
+  for (const TrainedRun& former : {loaded, later}) {
+    EXPECT_THAT(refusal(former, inside),
+                AllOf(HasSubstr(former.folder.root.string() + " was replaced"),
+                      HasSubstr("nothing was written into " + inside.string()), HasSubstr("again")));
+    EXPECT_EQ(refusal(former, folder_.path() / "elsewhere"), "none") << "they say of which weights they are";
+  }
+  const TrainedRun newest = TrainedRun::at(file(""));
+  EXPECT_EQ(refusal(newest, inside), "none");
+  fs::remove(file("state.json"));  // as another start does first
+  EXPECT_THAT(refusal(newest, inside), HasSubstr("was replaced"));
+  fs::remove_all(file(""));
+  EXPECT_THAT(refusal(loaded, inside), HasSubstr("or deleted"));
+}
+
+TEST_F(RunLifecycleTest, AnImportedRunIsTheSameOnceItIsTrainedFurther) {
+  auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/true);
+  life.reset();
+  for (const char* name : {"run.json", "state.json"}) fs::remove(file(name));
+  const TrainedRun imported = TrainedRun::at(file(""));
+  start({.resume = true}).reset();
+  EXPECT_NO_THROW(imported.refuse_if_replaced(file("evaluation")));
+  start({.overwrite = true}).reset();
+  EXPECT_THROW(imported.refuse_if_replaced(file("evaluation")), ConfigError);
 }
 
 TEST_F(RunLifecycleTest, OverwritingKeepsTheWeightsThatItIsToBeginWith) {

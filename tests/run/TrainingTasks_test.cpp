@@ -34,15 +34,15 @@ RunConfig small_run(const TemporaryFolder& folder) {
   return config;
 }
 
-/// Of a task's first 780 steps and 7 streams, the steps from 702 on.
+/// Of a task's first 780 steps and 7 streams, the ten episodes that end from step 702 on.
 double earned_at_the_end(const RunConfig& config, int64_t task) {
   const HistoryFile file(config.history_file());
   const History history = file.read(task, file.steps(), file.streams(), {.grid_size = 3, .num_actions = 5});
   double earned = 0;
-  for (int64_t step = 702; step < 780; ++step) {
+  for (int64_t step = 696; step < 776; ++step) {
     for (int64_t stream = 0; stream < 7; ++stream) earned += history.rewards[history.at(step, stream)];
   }
-  return earned / 7 / (78 / 8.0);
+  return earned / 7 / 10;
 }
 
 TEST(TrainingTasks, AreThoseThatTheSourceHasLearnt) {
@@ -71,6 +71,24 @@ TEST(TrainingTasks, AreThoseThatTheSourceHasLearnt) {
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), HasSubstr(fmt::format("the best one earns {:.2f}", ascending.back())));
   }
+}
+
+/// The last tenth of 40 steps is half an episode.
+TEST(TrainingTasks, NoEpisodeIsCut) {
+  const TemporaryFolder folder;
+  RunConfig config = small_run(folder);
+  config.data.train_source_timesteps = 40;
+  config.data.train_n_stream = 10;
+  const std::vector<int64_t> all = TrainingTasks::of(config).trained;
+  double most = 0;
+  const HistoryFile file(config.history_file());
+  for (const int64_t task : all) {
+    most = std::max(most, file.read(task, 40, 10, {.grid_size = 3, .num_actions = 5}).final_return());
+  }
+  config.data.least_final_return = most;
+  EXPECT_FALSE(TrainingTasks::of(config).trained.empty());
+  config.data.least_final_return = most + 0.01;
+  EXPECT_THROW(TrainingTasks::of(config), DataError);
 }
 
 /// What a configuration of these lines complains of.

@@ -58,45 +58,45 @@ std::string shape_text(const at::Tensor& tensor) {
   return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
 }
 
-void compare_file(const std::string& file, const std::vector<NamedTensor>& first,
-                  const std::vector<NamedTensor>& second, CheckpointDifference& difference) {
-  for (const NamedTensor& one : first) {
-    const std::string name = file + "/" + one.name;
-    const auto other = std::ranges::find(second, one.name, &NamedTensor::name);
-    if (other == second.end()) {
-      difference.unlike.push_back(fmt::format("only A has {}", name));
-      continue;
-    }
-    if (one.tensor.sizes() != other->tensor.sizes() ||
-        one.tensor.scalar_type() != other->tensor.scalar_type()) {
-      difference.unlike.push_back(
-          fmt::format("{} is {} in A and {} in B", name, shape_text(one.tensor), shape_text(other->tensor)));
-      continue;
-    }
-    ++difference.tensors;
-    const Pair pair{name, one.tensor, other->tensor};
-    if (pair.is_equal()) continue;
-    ++difference.different;
-    if (!difference.first) difference.first = pair.at_place(pair.first_place());
-    const ElementDifference largest = pair.at_place(pair.largest_place());
-    if (largest.by > (difference.largest ? difference.largest->by : 0)) difference.largest = largest;
-  }
-  for (const NamedTensor& other : second) {
-    if (std::ranges::find(first, other.name, &NamedTensor::name) == first.end())
-      difference.unlike.push_back(fmt::format("only B has {}/{}", file, other.name));
-  }
-}
-
 }  // namespace
 
 std::string ElementDifference::text() const {
   return fmt::format("{}[{}]: {} and {}, by {:.3g}", tensor, fmt::join(index, ", "), first, second, by);
 }
 
+void TensorDifference::compare(const std::string& file, const std::vector<NamedTensor>& first_tensors,
+                               const std::vector<NamedTensor>& second_tensors) {
+  for (const NamedTensor& one : first_tensors) {
+    const std::string name = file + "/" + one.name;
+    const auto other = std::ranges::find(second_tensors, one.name, &NamedTensor::name);
+    if (other == second_tensors.end()) {
+      unlike.push_back(fmt::format("only A has {}", name));
+      continue;
+    }
+    if (one.tensor.sizes() != other->tensor.sizes() ||
+        one.tensor.scalar_type() != other->tensor.scalar_type()) {
+      unlike.push_back(
+          fmt::format("{} is {} in A and {} in B", name, shape_text(one.tensor), shape_text(other->tensor)));
+      continue;
+    }
+    ++tensors;
+    const Pair pair{name, one.tensor, other->tensor};
+    if (pair.is_equal()) continue;
+    ++different;
+    if (!first) first = pair.at_place(pair.first_place());
+    const ElementDifference most = pair.at_place(pair.largest_place());
+    if (most.by > (largest ? largest->by : 0)) largest = most;
+  }
+  for (const NamedTensor& other : second_tensors) {
+    if (std::ranges::find(first_tensors, other.name, &NamedTensor::name) == first_tensors.end())
+      unlike.push_back(fmt::format("only B has {}/{}", file, other.name));
+  }
+}
+
 CheckpointDifference CheckpointDifference::between(const Snapshot& first, const Snapshot& second) {
   CheckpointDifference difference;
-  compare_file("model", first.model, second.model, difference);
-  compare_file("optimizer", first.optimizer, second.optimizer, difference);
+  difference.compare("model", first.model, second.model);
+  difference.compare("optimizer", first.optimizer, second.optimizer);
   return difference;
 }
 

@@ -9,7 +9,7 @@
 
 namespace adtrain {
 
-/// One element of a tensor that two checkpoints have.
+/// One element of a tensor that both have.
 struct ElementDifference {
   std::string tensor;          ///< with its file: "model/blocks.0.norm.weight"
   std::vector<int64_t> index;  ///< one number for each dimension
@@ -20,9 +20,8 @@ struct ElementDifference {
   std::string text() const;
 };
 
-/// In what two checkpoints differ. Parameters come before the optimizer's moments, tensors of one file in its
-/// order.
-struct CheckpointDifference {
+/// In what tensors of two, A and B, differ.
+struct TensorDifference {
   int64_t tensors = 0;    ///< that both have, of one shape and type
   int64_t different = 0;  ///< those of them that differ in a bit
   std::optional<ElementDifference> first;
@@ -30,7 +29,14 @@ struct CheckpointDifference {
   std::vector<std::string> unlike;           ///< a sentence for each tensor that one lacks, or has otherwise
 
   bool none() const { return different == 0 && unlike.empty(); }
+  /// Adds what those of one file differ in, contiguous on the CPU, in A's order. `file`: the file or folder,
+  /// which is put before tensors' names.
+  void compare(const std::string& file, const std::vector<NamedTensor>& first_tensors,
+               const std::vector<NamedTensor>& second_tensors);
+};
 
+/// In what two checkpoints differ. Parameters come before the optimizer's moments.
+struct CheckpointDifference : TensorDifference {
   static CheckpointDifference between(const Snapshot& first, const Snapshot& second);
 };
 

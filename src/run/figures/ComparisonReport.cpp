@@ -29,18 +29,18 @@ std::string table_of(const std::vector<RunComparison::Result>& results) {
   return text;
 }
 
-std::string text_of(const CheckpointDifference& difference, int64_t step) {
-  std::string text = fmt::format("  checkpoint of step {}, the newest that both have: ", step);
-  if (difference.none())
-    return text + fmt::format("all {} are equal\n", plural(difference.tensors, "tensor"));
-  text += fmt::format("{} of {} differ\n", difference.different, plural(difference.tensors, "tensor"));
+/// `noun`: what a tensor is called.
+std::string text_of(const TensorDifference& difference, const std::string& of, const std::string& noun) {
+  std::string text = fmt::format("  {}: ", of);
+  if (difference.none()) return text + fmt::format("all {} are equal\n", plural(difference.tensors, noun));
+  text += fmt::format("{} of {} differ\n", difference.different, plural(difference.tensors, noun));
   if (difference.first) text += fmt::format("    first:   {}\n", difference.first->text());
   if (difference.largest) text += fmt::format("    largest: {}\n", difference.largest->text());
   constexpr size_t kMostShown = 10;
   for (size_t i = 0; i < std::min(kMostShown, difference.unlike.size()); ++i)
     text += fmt::format("    {}\n", difference.unlike[i]);
   if (difference.unlike.size() > kMostShown)
-    text += fmt::format("    and {} more such tensors\n", difference.unlike.size() - kMostShown);
+    text += fmt::format("    and {} more such {}s\n", difference.unlike.size() - kMostShown, noun);
   return text;
 }
 
@@ -56,6 +56,14 @@ ordered_json json_of(const std::optional<ElementDifference>& element) {
           {"a", element->first},
           {"b", element->second},
           {"by", element->by}};
+}
+
+ordered_json json_of(const TensorDifference& difference) {
+  return {{"tensors", difference.tensors},
+          {"different", difference.different},
+          {"first", json_of(difference.first)},
+          {"largest", json_of(difference.largest)},
+          {"unlike", difference.unlike}};
 }
 
 }  // namespace
@@ -81,7 +89,13 @@ std::string RunComparison::text() const {
   if (!results.empty()) text += table_of(results);
   text += "\nequality, bit for bit\n";
   for (const CurveDifference& curve : curves) text += fmt::format("  {}\n", curve.text());
-  if (checkpoint_step) text += text_of(checkpoint, *checkpoint_step);
+  if (returns.tensors > 0 || !returns.none())
+    text += text_of(returns, "returns by task and episode", "array");
+  if (checkpoint_step) {
+    text +=
+        text_of(checkpoint, fmt::format("checkpoint of step {}, the newest that both have", *checkpoint_step),
+                "tensor");
+  }
   for (const std::string& sentence : unmatched) text += fmt::format("  {}\n", sentence);
   const bool nothing = curves.empty() && !checkpoint_step;
   return text + fmt::format("\nA and B {}\n", nothing   ? "have nothing in common to compare"
@@ -107,14 +121,11 @@ ordered_json RunComparison::json() const {
                                 {"first", json_of(curve.first)},
                                 {"largest", json_of(curve.largest)}});
   }
+  object["returns"] = json_of(returns);
   object["checkpoint"] = nullptr;
   if (checkpoint_step) {
-    object["checkpoint"] = {{"step", *checkpoint_step},
-                            {"tensors", checkpoint.tensors},
-                            {"different", checkpoint.different},
-                            {"first", json_of(checkpoint.first)},
-                            {"largest", json_of(checkpoint.largest)},
-                            {"unlike", checkpoint.unlike}};
+    object["checkpoint"] = {{"step", *checkpoint_step}};
+    object["checkpoint"].update(json_of(checkpoint));
   }
   object["unmatched"] = unmatched;
   return object;

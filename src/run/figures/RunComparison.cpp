@@ -6,7 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "base/Error.h"
+#include "base/File.h"
 #include "base/Text.h"
+#include "evaluation/EvaluationFolder.h"
+#include "evaluation/NpyFile.h"
 
 namespace adtrain {
 namespace {
@@ -82,6 +86,36 @@ std::optional<EvaluationSummary> take(std::vector<EvaluationSummary>& summaries,
   return summary;
 }
 
+/// What an evaluation's folder holds of returns by task, in full.
+std::vector<NamedTensor> returns_of(const EvaluationSummary& evaluation) {
+  std::vector<NamedTensor> returns;
+  for (const char* const name : {kReturnsFile, kReturnsOfRepeatsFile}) {
+    const std::filesystem::path file = evaluation.folder / name;
+    if (!std::filesystem::exists(file)) continue;
+    try {
+      returns.push_back({name, tensor_of_npy(read_file(file), file.string())});
+    } catch (const std::filesystem::filesystem_error& error) {
+      throw DataError(fmt::format("{}; expected what adtrain evaluate writes there", error.what()));
+    }
+  }
+  return returns;
+}
+
+/// The mean hides what tasks and repeats differ in. Each repeat's returns are compared where both have them:
+/// their file may have been left out of a copy, and what it is the mean of is in the other one.
+void compare_returns(const EvaluationSummary& a, const EvaluationSummary& b, TensorDifference& difference) {
+  std::vector<NamedTensor> first = returns_of(a), second = returns_of(b);
+  const auto drop_alone = [](std::vector<NamedTensor>& from, const std::vector<NamedTensor>& others) {
+    std::erase_if(from, [&](const NamedTensor& each) {
+      return each.name == kReturnsOfRepeatsFile &&
+             std::ranges::find(others, each.name, &NamedTensor::name) == others.end();
+    });
+  };
+  drop_alone(first, second);
+  drop_alone(second, first);
+  difference.compare(a.name, first, second);
+}
+
 /// Evaluations of the same are compared, whatever their folders are called.
 void compare_evaluations(const RecordedRun& a, const RecordedRun& b, RunComparison& comparison) {
   std::vector<EvaluationSummary> others = evaluations_of(b), unmatched;
@@ -101,6 +135,7 @@ void compare_evaluations(const RecordedRun& a, const RecordedRun& b, RunComparis
     result(one.name, &one, &*other);
     comparison.curves.push_back(CurveDifference::between("returns in " + one.name, "episode",
                                                          by_episode(one.mean), by_episode(other->mean)));
+    compare_returns(one, *other, comparison.returns);
   }
   for (const EvaluationSummary& one : unmatched) {
     const auto other = take(others, [&](const auto& summary) { return summary.name == one.name; });
@@ -174,7 +209,7 @@ RunComparison RunComparison::between(const RecordedRun& first, const RecordedRun
 
 bool RunComparison::equal() const {
   const bool compared = checkpoint_step || !curves.empty();
-  return compared && unmatched.empty() && checkpoint.none() &&
+  return compared && unmatched.empty() && checkpoint.none() && returns.none() &&
          std::ranges::all_of(curves, [](const CurveDifference& curve) { return curve.different == 0; });
 }
 

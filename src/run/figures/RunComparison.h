@@ -39,6 +39,7 @@ struct RunComparison {
   std::vector<ConfigChange> config;
   std::vector<Result> results;
   std::vector<CurveDifference> curves;
+  TensorDifference returns;                ///< of evaluations that both have, by task and episode
   std::optional<int64_t> checkpoint_step;  ///< the newest that both have
   CheckpointDifference checkpoint;
   std::vector<std::string> unmatched;  ///< sentences: what one has, and the other has not

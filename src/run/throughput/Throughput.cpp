@@ -70,12 +70,7 @@ class Throughput {
         folder_(request.output.value_or(trained_.folder.throughput())),
         overrides_(with_names_of_scoring(request.overrides)) {
     refuse_what_rows_say(request.overrides, overrides_);
-    if (fs::exists(results()) && !request.overwrite) {
-      throw ConfigError(fmt::format(
-          "{} holds a throughput table already; choose another folder by --output, or replace it by "
-          "--overwrite",
-          folder_.string()));
-    }
+    refuse_to_replace();
   }
 
   ExitCode carry_out() {
@@ -122,10 +117,24 @@ class Throughput {
     return {folder_ / "throughput.svg", folder_ / "throughput.png"};
   }
 
+  /// Throws ConfigError where the folder holds a table that is not this command's own, as another command may
+  /// have written by now, unless it is to be replaced.
+  void refuse_to_replace() const {
+    if (request_.overwrite || !fs::exists(results())) return;
+    if (!written_.empty() && read_file(results()) == written_) return;
+    throw ConfigError(fmt::format(
+        "{} holds a throughput table already; choose another folder by --output, or replace it by "
+        "--overwrite",
+        folder_.string()));
+  }
+
   /// Pictures of the table that this one replaces go first: a table may have none of its own.
-  void write_table() const {
+  void write_table() {
+    trained_.refuse_if_replaced(folder_);
+    refuse_to_replace();
     for (const fs::path& picture : pictures()) fs::remove(picture);
-    write_file_atomically(results(), table_.json().dump(2) + "\n");
+    written_ = table_.json().dump(2) + "\n";
+    write_file_atomically(results(), written_);
   }
 
   std::vector<std::string> scored() const {
@@ -198,6 +207,7 @@ class Throughput {
   fs::path folder_;
   std::vector<std::string> overrides_;
   ThroughputTable table_;
+  std::string written_;              ///< the file as this command has left it; empty before it has
   ExitCode code_ = ExitCode::kDone;  ///< of the first row that failed
 };
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 
 #include "collection/Advantages.h"
+#include "collection/Divergence.h"
 #include "collection/Minibatches.h"
 
 namespace adtrain {
@@ -21,7 +23,8 @@ int32_t draw(const std::array<float, kActions>& probabilities, RandomStream& ran
 }  // namespace
 
 Ppo::Ppo(const TaskFamily& family, int64_t task, const PpoSettings& settings, uint64_t seed)
-    : settings_(settings),
+    : task_(task),
+      settings_(settings),
       grid_size_(static_cast<int32_t>(family.grid_size())),
       environments_(family, std::vector<int64_t>(static_cast<size_t>(settings.streams), task)),
       random_(seed_of(seed)),
@@ -102,6 +105,10 @@ void Ppo::know_states() {
     Opinion& opinion = opinions_[static_cast<size_t>(unknown[i])];
     opinion.probabilities = networks_.probabilities(i);
     opinion.value = networks_.value(i);
+    if (!are_sound(opinion.probabilities, opinion.value)) {
+      throw_diverged(std::to_string(task_), rollout_ * settings_.rollout_steps, rollout_, kOpinions,
+                     settings_.learning_rate);
+    }
   }
 }
 

@@ -24,6 +24,7 @@ class Ppo {
 
   /// Learns the task completely. Returns nothing where `stop`, called before every rollout, returned true. At
   /// an episode's end next_states hold the reset state, or the last observation if `terminal_next_states`.
+  /// Throws NonFiniteError where the networks diverge.
   std::optional<History> learn(bool terminal_next_states, const std::function<bool()>& stop = {});
 
  private:
@@ -32,6 +33,7 @@ class Ppo {
   void know_states();
   void update();
 
+  int64_t task_;
   PpoSettings settings_;
   int32_t grid_size_;
   EnvironmentBatch environments_;

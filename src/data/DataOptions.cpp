@@ -41,8 +41,9 @@ void DataOptions::declare(Section& section) {
   section.key(
       "least_final_return", least_final_return,
       "Trains only on tasks that the source has learnt: whose histories earn at least this an episode, on "
-      "average over the last tenth of their steps (train_source_timesteps) and over their streams "
-      "(train_n_stream). null: on all. Tasks of a family.");
+      "average over the episodes that end in the last tenth of their steps (train_source_timesteps), or over "
+      "the last whole ones where none does, and over their streams (train_n_stream). null: on all. Tasks of "
+      "a family.");
   section
       .key("num_workers", num_workers,
            "Threads of each rank that assemble batches ahead of need; 0 assembles them in the training "

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "data/LateReturns.h"
+
 namespace adtrain {
 namespace {
 
@@ -82,6 +84,15 @@ double History::final_return() const {
     } while (--step >= 0 && dones[at(step, stream)] == 0);
   }
   return total / static_cast<double>(streams);
+}
+
+double History::late_return() const {
+  LateReturns returns(steps);
+  for (int64_t stream = 0; stream < streams; ++stream) {
+    for (int64_t step = 0; step < steps; ++step)
+      returns.add(rewards[at(step, stream)], dones[at(step, stream)] != 0);
+  }
+  return returns.mean().value_or(final_return());
 }
 
 }  // namespace adtrain

@@ -33,6 +33,8 @@ struct History {
   bool next_states_are_reset() const;
   /// Mean over streams of the return of the last whole episode; of everything where no episode ends.
   double final_return() const;
+  /// The same of the episodes at its end, as LateReturns has it.
+  double late_return() const;
 };
 
 }  // namespace adtrain

@@ -46,7 +46,7 @@ std::optional<NormalizedScores> NormalizedScores::of(const InContextReturns& mea
   std::map<std::string, std::vector<at::Tensor>> by_group;
   for (size_t i = 0; i < scores.size(); ++i) {
     const TaskScore& score = scores[i];
-    if (!score.random || !score.expert || *score.random == *score.expert) {
+    if (!score.is_scale()) {
       normalized.without_scores.push_back(measured.tasks[i]);
       continue;
     }

@@ -26,9 +26,9 @@ struct NormalizedScores {
   };
   Curve all;
   std::map<std::string, Curve> groups;  ///< where scores name several groups
-  std::vector<int64_t> without_scores;  ///< tasks that lack one of both scores, or whose scores are equal
+  std::vector<int64_t> without_scores;  ///< tasks that lack one of both scores, or whose expert is no better
 
-  /// `scores`: of each measured task. Nothing where no task has both.
+  /// `scores`: of each measured task. Nothing where none is a scale.
   static std::optional<NormalizedScores> of(const InContextReturns& measured,
                                             const std::vector<TaskScore>& scores);
 };

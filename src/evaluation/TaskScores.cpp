@@ -15,11 +15,14 @@ TaskScores TaskScores::read(const std::filesystem::path& file) {
   for (const TaskTable::Row& row : table.rows()) {
     TaskScore score{row.number("random_score"), row.number("expert_score"), ""};
     if (row.is_text("group")) score.group = row.text("group").value();
-    if (score.random && score.expert && *score.random == *score.expert) {
-      row.refuse("expert_score",
-                 fmt::format("is {}, and so is random_score, between which no return can be placed; expected "
-                             "two scores",
-                             *score.random));
+    if (score.has_both() && !score.is_scale()) {
+      const bool equal = *score.random == *score.expert;
+      row.refuse(
+          "expert_score",
+          fmt::format("is {}, and {}, between which no return can be placed; expected an expert_score "
+                      "above random_score: correct them, or leave the task out",
+                      *score.expert,
+                      equal ? "so is random_score" : fmt::format("random_score is {}", *score.random)));
     }
     scores.scores_[row.name()] = score;
   }

@@ -12,6 +12,11 @@ struct TaskScore {
   std::optional<double> random;  ///< uniformly random actions
   std::optional<double> expert;
   std::string group;  ///< of tasks, "" for none
+
+  bool has_both() const { return random && expert; }
+  /// Whether returns can be placed between both: an expert who earns no more than random actions would turn
+  /// the scale round, on which the worse agent scored more.
+  bool is_scale() const { return has_both() && *expert > *random; }
 };
 
 /// Scores by the names of tasks, from a YAML file as Vintix has them, one for each domain (dunnolab/vintix,
@@ -23,7 +28,7 @@ struct TaskScore {
 class TaskScores {
  public:
   /// Throws DataError, with file and line, where it cannot be read, where a score is no number, and where a
-  /// task's two scores are equal.
+  /// task's expert score is not above its random score.
   static TaskScores read(const std::filesystem::path& file);
 
   /// A task that is not there has none.

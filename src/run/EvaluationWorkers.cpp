@@ -1,11 +1,13 @@
 #include "run/EvaluationWorkers.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "base/NumberRanges.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "collectives/StopRequest.h"
@@ -35,6 +37,22 @@ void check_numbers(const std::string& eval_tasks, int64_t count, const std::stri
   if (largest < count) return;
   throw ConfigError(
       fmt::format("eval_tasks: found task {}; expected numbers of {}, 0 to {}", largest, whose, count - 1));
+}
+
+/// Says which tasks are not placed, as what is known of them would turn their scale round.
+void warn_of_reversed(const std::vector<int64_t>& tasks, const std::vector<TaskScore>& scores) {
+  std::vector<int64_t> reversed;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (scores[i].has_both() && !scores[i].is_scale()) reversed.push_back(tasks[i]);
+  }
+  if (reversed.empty()) return;
+  // Standard output may be left to a document.
+  Console::for_process(/*enabled=*/true, stderr)
+      .warn(fmt::format(
+          "normalised scores leave {} of {} tasks out, as their expert earns no more than random actions do, "
+          "between which no return can be placed: {}; expected an expert's score above random's: collect "
+          "histories of them in which the source learns, or name better scores by eval_scores",
+          reversed.size(), scores.size(), abridged(NumberRanges::of(reversed).text())));
 }
 
 }  // namespace
@@ -188,7 +206,9 @@ LearningCurve curve_in_workers(const InContextReturns& measured, std::vector<Tas
       if (!scores[i].random) scores[i].random = (*random_returns)[i];
     }
   }
-  if (!scores.empty()) curve.scores = NormalizedScores::of(measured, scores);
+  if (scores.empty()) return curve;
+  warn_of_reversed(measured.tasks, scores);
+  curve.scores = NormalizedScores::of(measured, scores);
   return curve;
 }
 

@@ -68,7 +68,8 @@ std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPo
 
 /// Returns as a worker's environments gave them, with what is known of their bounds. `scores` as above;
 /// `random_returns`: of each measured task, where they were measured, which stand for random scores that are
-/// not known.
+/// not known. Warns on standard error of tasks that are not placed as their expert earns no more than random
+/// actions.
 LearningCurve curve_in_workers(const InContextReturns& measured, std::vector<TaskScore> scores,
                                const std::optional<std::vector<double>>& random_returns);
 

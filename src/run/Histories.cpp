@@ -74,15 +74,6 @@ void check_held_out(const Side& held_out, const NumberRanges& in_file, const Run
       config.history_file().string(), text_of(in_file), text_of(held_out.all), kCollectAgain));
 }
 
-/// What an episode of this history earns in the last tenth of its steps: mean over its streams.
-double late_return(const History& history, int64_t horizon) {
-  const int64_t last = std::max<int64_t>(history.steps / 10, 1);
-  double earned = 0;
-  for (size_t i = history.at(history.steps - last, 0); i < history.rewards.size(); ++i)
-    earned += history.rewards[i];
-  return earned * static_cast<double>(horizon) / static_cast<double>(last * history.streams);
-}
-
 /// Leaves out the tasks that earn less than least_final_return, and says how many.
 void keep_learnt(const RunConfig& config, const HistoryFile& file, TrainingTasks& tasks) {
   if (!config.data.least_final_return) return;
@@ -94,15 +85,14 @@ void keep_learnt(const RunConfig& config, const HistoryFile& file, TrainingTasks
   double most = std::numeric_limits<double>::lowest();
   std::erase_if(tasks.trained, [&](int64_t task) {
     const double earned =
-        late_return(file.read(task, config.data.train_source_timesteps, config.data.train_n_stream, bounds),
-                    family.horizon());
+        file.read(task, config.data.train_source_timesteps, config.data.train_n_stream, bounds).late_return();
     most = std::max(most, earned);
     return earned < least;
   });
   if (tasks.trained.empty()) {
     throw DataError(fmt::format(
-        "{}: none of the {} tasks that the split trains on earns {} in the last tenth of its histories; the "
-        "best one earns {:.2f}; expected a least_final_return that some task reaches",
+        "{}: none of the {} tasks that the split trains on earns {} an episode in the last tenth of its "
+        "histories; the best one earns {:.2f}; expected a least_final_return that some task reaches",
         config.history_file().string(), all, least, most));
   }
   tasks.missing +=

@@ -1,10 +1,13 @@
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "data/TaskScaling.h"
 #include "data/formats/HistorySource.h"
 #include "support/Python.h"
 
@@ -118,6 +121,20 @@ env_random_episodes: 4
   }
   EXPECT_FALSE(by_histories.at("normalized_score").contains("eval_scores"));
   EXPECT_EQ(summary_of("--set eval_tasks=train").at("task_names"), nlohmann::json({"low", "high"}));
+  // Where the source earned less than random actions, the scale would be the wrong way round.
+  const std::string kept = run_.read("runs/own/tasks.json");
+  std::vector<TaskScale> tasks = TaskScaling::from_json(kept, "tasks.json").tasks();
+  for (TaskScale& task : tasks) {
+    task.random_score = 1;
+    task.expert_score = task.task == "low" ? 0.5 : 8;
+  }
+  run_.write("runs/own/tasks.json", TaskScaling(tasks).to_json());
+  const Finished partly_placed = run_.adtrain("evaluate runs/own --set eval_tasks=train");
+  EXPECT_EQ(partly_placed.exit_code, 0) << partly_placed.output;
+  EXPECT_THAT(partly_placed.output,
+              AllOf(HasSubstr("normalised scores leave 1 of 2 tasks out"),
+                    HasSubstr("can be placed: 0; expected"), HasSubstr("normalised score of 1 tasks")));
+  run_.write("runs/own/tasks.json", kept);
 
   std::filesystem::rename(run_.run("own"), run_.folder() / "moved");
   const Finished moved = run_.adtrain("evaluate moved --json --set eval_scores=scores.yaml 2>/dev/null");
@@ -189,6 +206,14 @@ TEST_F(CollectOwn, AFaultKeepsFinishedTasksAndTheSameCommandContinues) {
     return finished.output.substr(finished.output.rfind("mean return at the end of learning"));
   };
   EXPECT_EQ(mean_of(continued), mean_of(whole)) << "over all tasks, whichever call has learnt them";
+}
+
+TEST_F(CollectOwn, ASourceThatDivergesIsToBlameNotTheEnvironment) {
+  const Finished diverged = collect("--set source_lr=1e30 --set env_worker=lessons:make_points");
+  EXPECT_EQ(diverged.exit_code, 6) << diverged.output;
+  EXPECT_THAT(diverged.output,
+              AllOf(HasSubstr("lower source_lr, which is 1e+30"), Not(HasSubstr("wrong reward"))));
+  EXPECT_FALSE(std::filesystem::exists(run_.folder() / kFile));
 }
 
 TEST_F(CollectOwn, BadInputIsRefusedByName) {

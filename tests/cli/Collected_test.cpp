@@ -105,6 +105,14 @@ TEST(Collected, OnAGpuTooSomeTasksAndTheirOptimalActions) {
   EXPECT_EQ(history_of(17), of_all) << "a task's history does not depend on the others";
 }
 
+TEST(Collected, ASourceThatDivergesIsNotRecorded) {
+  const SmallRun small;
+  const Finished collected = small.adtrain("collect small.yaml --overwrite --set source_lr=1e30");
+  EXPECT_EQ(collected.exit_code, 6) << collected.output;
+  EXPECT_THAT(collected.output, AllOf(HasSubstr("task "), HasSubstr("lower source_lr, which is 1e+30")));
+  EXPECT_FALSE(std::filesystem::exists(small.folder() / kFile));
+}
+
 TEST(Collected, TheAlgorithmIsAName) {
   const SmallRun small;
   const Finished collected = small.adtrain("collect small.yaml --set alg=QL");

@@ -1,13 +1,21 @@
 #include "collection/Ppo.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "base/Error.h"
+#include "collection/Divergence.h"
 
 namespace adtrain {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 EnvironmentOptions small_room() {
   EnvironmentOptions options;
@@ -106,6 +114,29 @@ TEST(Ppo, StopsBetweenRollouts) {
   int asked = 0;
   EXPECT_FALSE(Ppo(family, 4, short_settings(4000), 9).learn(false, [&asked] { return ++asked == 3; }));
   EXPECT_EQ(asked, 3);
+}
+
+TEST(Ppo, DivergenceIsAnErrorThatNamesTheLearningRate) {
+  const TaskFamily family = TaskFamily::of(small_room());
+  PpoSettings settings = short_settings(8000);
+  settings.learning_rate = 1e30;
+  try {
+    Ppo(family, 17, settings, 3).learn(false);
+    FAIL() << "nothing was thrown";
+  } catch (const NonFiniteError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("task 17, step "), HasSubstr("after round "),
+                                    HasSubstr("probabilities"), HasSubstr("source_lr, which is 1e+30")));
+  }
+}
+
+TEST(Divergence, ProbabilitiesAndValuesTell) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kLeast = std::numeric_limits<float>::min();
+  EXPECT_TRUE(are_sound(std::vector<float>{0.2F, 0.2F, 0.2F, 0.2F, 0.2F}, -3));
+  EXPECT_TRUE(are_sound(std::vector<float>{kLeast, 1, kLeast, kLeast, kLeast}, 1e30F));
+  EXPECT_FALSE(are_sound(std::vector<float>(5, kLeast), 0)) << "what a kernel makes of NaN";
+  EXPECT_FALSE(are_sound(std::vector<float>{0.5F, 0.5F, kNan}, 0));
+  EXPECT_FALSE(are_sound(std::vector<float>{0.5F, 0.5F}, kNan));
+  EXPECT_FALSE(are_sound(std::vector<float>{0.5F, 0.5F}, std::numeric_limits<float>::infinity()));
 }
 
 TEST(Ppo, MarksTheFirstAndTheLastStepOfEachRollout) {

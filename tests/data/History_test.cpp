@@ -1,6 +1,7 @@
 #include "data/History.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include <gtest/gtest.h>
 
@@ -63,6 +64,34 @@ TEST(History, FinalReturnIsThatOfTheLastWholeEpisode) {
   EXPECT_EQ(history.final_return(), (2 + 3 + 0 + 1) / 2.0);
   std::fill(history.dones.begin(), history.dones.end(), 0);
   EXPECT_EQ(history.final_return(), (16 + 12) / 2.0);
+}
+
+/// 400 steps of horizon 50: the last tenth holds 0.8 of an episode.
+TEST(History, LateReturnIsOfWholeEpisodes) {
+  History history = random_history(400, 2, 50, 4);
+  const auto pay_at = [&](std::initializer_list<int64_t> steps, int64_t stream) {
+    for (const int64_t step : steps) history.rewards[history.at(step, stream)] = 1;
+  };
+  std::ranges::fill(history.rewards, 0.0F);
+  pay_at({340, 361, 399}, 0);
+  pay_at({349, 350, 359}, 1);
+  EXPECT_EQ(history.late_return(), 2) << "the last episode is from step 350 on";
+
+  history = random_history(60, 1, 20, 4);
+  std::ranges::fill(history.dones, 0);
+  std::ranges::fill(history.rewards, 1.0F);
+  EXPECT_EQ(history.late_return(), 60) << "everything, where no episode ends";
+  history.dones[19] = 1;
+  EXPECT_EQ(history.late_return(), 20) << "the last whole one, where none ends in the last tenth";
+}
+
+TEST(History, LateReturnIsOfTheEpisodesOfTheLastTenth) {
+  History history = random_history(1000, 3, 20, 4);
+  double earned = 0;
+  for (int64_t step = 900; step < 1000; ++step) {
+    for (int64_t stream = 0; stream < 3; ++stream) earned += history.rewards[history.at(step, stream)];
+  }
+  EXPECT_DOUBLE_EQ(history.late_return(), earned / 3 / 5);
 }
 
 }  // namespace

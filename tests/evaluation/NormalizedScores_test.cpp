@@ -45,7 +45,7 @@ TEST(NormalizedScores, TheInterquartileMeanIsRliables) {
 
 TEST(NormalizedScores, ReturnsAreBetweenRandomAndExpertOfEachTask) {
   const InContextReturns measured{{7, 8, 9}, at::randn({3, 2, 12}) * 10};
-  const std::vector<TaskScore> scores = {{-5, 20, "a"}, {1, std::nullopt, "a"}, {2, -3, "b"}};
+  const std::vector<TaskScore> scores = {{-5, 20, "a"}, {1, std::nullopt, "a"}, {-3, 2, "b"}};
   const auto normalized = NormalizedScores::of(measured, scores);
   ASSERT_TRUE(normalized);
   EXPECT_EQ(normalized->without_scores, std::vector<int64_t>{8});
@@ -68,6 +68,14 @@ TEST(NormalizedScores, ReturnsAreBetweenRandomAndExpertOfEachTask) {
   for (int64_t episode = 2; episode < 12; ++episode) last += score(2, 0, episode) + score(2, 1, episode);
   EXPECT_NEAR(normalized->groups.at("b").last10_mean, last / 20, 1e-9);
   EXPECT_FALSE(NormalizedScores::of(measured, {{1, std::nullopt, ""}, {2, 2, ""}, {std::nullopt, 3, ""}}));
+}
+
+TEST(NormalizedScores, AnExpertWhoIsNoBetterThanRandomPlacesNothing) {
+  const InContextReturns measured{{7, 8, 9}, at::full({3, 1, 4}, -50.0)};
+  const auto normalized = NormalizedScores::of(measured, {{2, -3, ""}, {0, 10, ""}, {2, 2, ""}});
+  ASSERT_TRUE(normalized);
+  EXPECT_EQ(normalized->without_scores, (std::vector<int64_t>{7, 9}));
+  EXPECT_EQ(normalized->all.last10_mean, -5) << "worse than random is below 0";
 }
 
 TaskScores read(const std::string& yaml) {
@@ -102,6 +110,9 @@ TEST(TaskScores, RefuseWhatIsNone) {
               AllOf(HasSubstr("scores.yaml:2:"), HasSubstr("expert_score is no number")));
   EXPECT_THAT(message("a: {random_score: 2, expert_score: 2}\n"),
               HasSubstr("expert_score is 2, and so is random_score"));
+  EXPECT_THAT(message("a: {random_score: 1}\nb: {random_score: 5, expert_score: -2.5}\n"),
+              AllOf(HasSubstr("scores.yaml:2: 'b'"), HasSubstr("expert_score is -2.5, and random_score is 5"),
+                    HasSubstr("expected an expert_score above random_score")));
   EXPECT_THAT(message("- a\n- b\n"), HasSubstr("expected a map of tasks"));
   EXPECT_THAT(message("a: 5\n"), HasSubstr("'a' is no map"));
   EXPECT_THAT(message("a: {random_score: [1\n"), HasSubstr("scores.yaml:"));

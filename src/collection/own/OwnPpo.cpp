@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
 #include "collection/Advantages.h"
+#include "collection/Divergence.h"
 #include "collection/Minibatches.h"
 #include "collection/own/SeededEnvironments.h"
 
@@ -44,9 +46,9 @@ OwnPpo::OwnPpo(WorkerPool& pool, int64_t task, const OwnPpoSettings& settings, u
 std::optional<OwnPpo::Learnt> OwnPpo::learn(const std::function<bool()>& stop) {
   TaskRecorder recorder(hello_.observation, hello_.action, settings_.kept_streams,
                         settings_.ppo.history_steps());
-  for (int64_t rollout = 0; rollout < settings_.ppo.rollouts(); ++rollout) {
+  for (rollout_ = 0; rollout_ < settings_.ppo.rollouts(); ++rollout_) {
     if (stop && stop()) return std::nullopt;
-    if (rollout > 0) update();  // what the last rollout taught would show in no history
+    if (rollout_ > 0) update();  // what the last rollout taught would show in no history
     collect_rollout(recorder);
   }
   const std::optional<double> final_return = recorder.final_return();
@@ -87,6 +89,23 @@ void OwnPpo::act(int64_t step) {
       .copy_(distribution_.log_probabilities(outputs.policy, networks_.log_deviations(), actions));
   const at::Tensor values = outputs.values.contiguous();
   std::ranges::copy(numbers_of(values), values_.begin() + first);
+  check_finite(step);
+}
+
+/// Before the actions are played: an environment is not to blame for what it makes of a NaN.
+void OwnPpo::check_finite(int64_t step) const {
+  const int64_t streams = settings_.ppo.streams;
+  const std::string found =
+      !all_finite(actions_) ? "actions"
+      : !all_finite(numbers_of(samples_.log_probabilities.narrow(0, step * streams, streams)))
+          ? "probabilities of actions"
+      : !all_finite(
+            std::span(values_).subspan(static_cast<size_t>(step * streams), static_cast<size_t>(streams)))
+          ? "values of observations"
+          : "";
+  if (found.empty()) return;
+  throw_diverged(environments_->task_text(0), rollout_ * settings_.ppo.rollout_steps + step, rollout_, found,
+                 settings_.ppo.learning_rate);
 }
 
 at::Tensor OwnPpo::features_of(std::span<const std::byte> observations, bool learn_from_them) {

@@ -44,11 +44,13 @@ class OwnPpo {
     std::optional<double> final_return;
   };
   /// Learns the task completely. Returns nothing where `stop`, called before every rollout, returned true.
+  /// Throws NonFiniteError where the networks diverge.
   std::optional<Learnt> learn(const std::function<bool()>& stop = {});
 
  private:
   void collect_rollout(TaskRecorder& recorder);
   void act(int64_t step);
+  void check_finite(int64_t step) const;
   at::Tensor features_of(std::span<const std::byte> observations, bool learn_from_them);
   void value_cut_off_episodes(std::span<float> rewards);
   void estimate();
@@ -64,6 +66,7 @@ class OwnPpo {
   PolicyAndValue networks_;
 
   OwnSamples samples_;
+  int64_t rollout_ = 0;
   std::vector<float> actions_;  ///< (streams, action's size)
   std::vector<float> rewards_, values_;
   std::vector<uint8_t> dones_;

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "data/LateReturns.h"
+
 namespace adtrain {
 
 TaskRecorder::TaskRecorder(const Space& observation, const Space& action, int64_t streams, int64_t steps)
@@ -39,34 +41,14 @@ void TaskRecorder::step(std::span<const std::byte> actions, std::span<const doub
 }
 
 std::optional<double> TaskRecorder::final_return() const {
-  constexpr int64_t kParts = 10;
   const std::vector<Column>& columns = recorded_.columns;
-  double of_last_tenth = 0, of_last_episodes = 0;
-  int64_t episodes = 0, streams = 0;  // whose returns these are
-  for (int64_t stream = 0; stream < recorded_.streams; ++stream) {
-    double earned = 0;
-    std::optional<double> last;
-    for (int64_t step = 0; step < recorded_.steps; ++step) {
-      const int64_t row = stream * recorded_.steps + step;
-      earned += columns[RecordedTask::kRewards].number(row);
-      if (columns[RecordedTask::kTerminations].number(row) +
-              columns[RecordedTask::kTruncations].number(row) ==
-          0)
-        continue;
-      last = earned;
-      if (step >= recorded_.steps - recorded_.steps / kParts) {
-        of_last_tenth += earned;
-        ++episodes;
-      }
-      earned = 0;
-    }
-    if (!last) continue;
-    of_last_episodes += *last;
-    ++streams;
+  LateReturns returns(recorded_.steps);
+  for (int64_t row = 0; row < recorded_.streams * recorded_.steps; ++row) {
+    const bool ends = columns[RecordedTask::kTerminations].number(row) != 0 ||
+                      columns[RecordedTask::kTruncations].number(row) != 0;
+    returns.add(columns[RecordedTask::kRewards].number(row), ends);
   }
-  if (episodes > 0) return of_last_tenth / static_cast<double>(episodes);
-  if (streams > 0) return of_last_episodes / static_cast<double>(streams);
-  return std::nullopt;
+  return returns.mean();
 }
 
 RecordedTask TaskRecorder::take() {

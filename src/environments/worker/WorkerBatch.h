@@ -70,6 +70,8 @@ class WorkerBatch {
   std::span<const uint8_t> terminated() const { return flags(PlaceArray::kTerminated); }
   /// (n) rows: the last observations of episodes, where the last step ended one.
   std::span<const std::byte> final_observations() const { return bytes_of(PlaceArray::kFinalObservation); }
+  /// A place's task, for messages: "2 (high)", or "2" without TASKS.
+  std::string task_text(size_t place) const;
 
  private:
   template <class Number>
@@ -83,7 +85,6 @@ class WorkerBatch {
   void check_observation(PlaceArray array, size_t place);
   void check_reward(size_t place);
   void end_episode(size_t place);
-  std::string task_text(size_t place) const;
   std::string where(size_t place) const;
   std::string where_all() const;
   [[noreturn]] void refuse(const std::string& what, size_t place, const std::string& found) const;

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/Error.h"
@@ -12,6 +13,8 @@ namespace adtrain {
 namespace {
 
 using OwnPpoTest = WorkerTest;
+using testing::AllOf;
+using testing::HasSubstr;
 
 OwnPpo::Learnt learnt(const WorkerOptions& workers, int64_t task, uint64_t seed,
                       const OwnPpoSettings& settings) {
@@ -106,6 +109,23 @@ TEST_F(OwnPpoTest, IsAFunctionOfTaskAndSeedWhateverTheNumberOfWorkers) {
   EXPECT_EQ(histories(3, 1, 9), once);
   EXPECT_NE(histories(1, 1, 10), once);
   EXPECT_NE(histories(1, 2, 9), once);
+}
+
+/// Not one that blames the environment for what it makes of a NaN.
+TEST_F(OwnPpoTest, DivergenceIsAnErrorThatNamesTheLearningRate) {
+  for (const char* function : {"make_names", "make_pairs", "make_points"}) {
+    OwnPpoSettings settings = short_learning(8000);
+    settings.ppo.learning_rate = 1e30;
+    try {
+      learnt(lessons(function), 2, 1, settings);
+      ADD_FAILURE() << function << ": nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::kNonFinite) << function;
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("task 2 (high), step "), HasSubstr("after round "),
+                                      HasSubstr("source_lr, which is 1e+30")))
+          << function;
+    }
+  }
 }
 
 TEST_F(OwnPpoTest, StopsBetweenRollouts) {

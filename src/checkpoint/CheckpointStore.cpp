@@ -283,8 +283,13 @@ std::vector<NamedTensor> CheckpointStore::without_wrapper(std::vector<NamedTenso
 
 std::vector<int64_t> CheckpointStore::steps() const {
   std::vector<int64_t> found;
-  std::error_code missing;
-  for (const auto& entry : fs::directory_iterator(folder_, missing)) {
+  std::error_code failed;
+  const fs::directory_iterator entries(folder_, failed);
+  if (failed && failed != std::errc::no_such_file_or_directory) {
+    throw CheckpointError(fmt::format("{} cannot be read ({}); make it readable for this user",
+                                      folder_.string(), failed.message()));
+  }
+  for (const auto& entry : entries) {
     const std::optional<int64_t> step = step_of(entry.path());
     if (step && entry.is_directory()) found.push_back(*step);
   }

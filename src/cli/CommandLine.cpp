@@ -88,6 +88,24 @@ std::vector<std::string> long_options(const cxxopts::Options& options) {
   return names;
 }
 
+/// The option whose value the library could not read as a number: it names the value alone, in quotes.
+std::optional<ConfigError> wrong_number(const Command& command, const std::vector<const char*>& words,
+                                        const std::string& why) {
+  std::string option;  // in front of the word
+  for (const std::string_view word : words) {
+    const bool is_option = word.starts_with("-");
+    const size_t equals = is_option ? word.find('=') : std::string_view::npos;
+    const std::string_view value = equals == std::string_view::npos ? word : word.substr(equals + 1);
+    if (equals != std::string_view::npos) option = word.substr(0, equals);
+    if (!option.empty() && why.find(fmt::format("‘{}’", value)) != std::string::npos) {
+      return ConfigError(fmt::format("{}: found {}; expected a number; see adtrain {} --help", option,
+                                     abridged(std::string(value)), command.name));
+    }
+    option = is_option && equals == std::string_view::npos ? word : "";
+  }
+  return std::nullopt;
+}
+
 /// `why`: the library's own words, which suggest no names.
 ConfigError wrong_options(const Command& command, const cxxopts::Options& options,
                           const std::vector<const char*>& words, const std::string& why) {
@@ -127,6 +145,9 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
   cxxopts::ParseResult arguments;
   try {
     arguments = options.parse(static_cast<int>(words.size()), words.data());
+  } catch (const cxxopts::exceptions::incorrect_argument_type& error) {
+    if (const auto wrong = wrong_number(command, words, error.what())) throw ConfigError(*wrong);
+    throw wrong_options(command, options, words, error.what());
   } catch (const cxxopts::exceptions::exception& error) {
     throw wrong_options(command, options, words, error.what());
   }

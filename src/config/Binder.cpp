@@ -41,7 +41,7 @@ std::string listed(const std::vector<std::string>& errors) {
 class Binder::Binding {
  public:
   Binding(const Binder& binder, const Document& document)
-      : binder_(binder), errors_(document.errors()), notices_(document.warnings()) {
+      : binder_(binder), document_(document), errors_(document.errors()), notices_(document.warnings()) {
     for (const Entry& entry : document.entries()) choose(entry);
     for (const Entry& entry : document.entries()) {
       const Key* key = key_of(entry);
@@ -115,7 +115,9 @@ class Binder::Binding {
       return unit.empty() ? known->first : fmt::format("{} (in {})", known->first, unit);
     }
     // Only errors that are shown need one by spelling, which takes time.
-    return errors_.size() < kMostErrorsShown ? nearest_name(name, all_names()) : "";
+    if (errors_.size() >= kMostErrorsShown) return "";
+    const std::vector<std::string> in_map = document_.names_in(key.substr(0, key.find('.')));
+    return nearest_name(name, in_map.empty() ? all_names() : in_map);
   }
 
   void refuse_unknown(const Entry& entry) {
@@ -141,6 +143,7 @@ class Binder::Binding {
   }
 
   const Binder& binder_;
+  const Document& document_;
   std::map<const Key*, const Entry*> deciding_;
   std::set<const Key*> refused_;
   std::vector<std::string> errors_, notices_;

@@ -94,6 +94,7 @@ void Document::unfold(const std::string& key, const std::map<std::string, std::s
   const Entry* found = find(key);
   if (found == nullptr || found->kind != Entry::Kind::kMap) return;
   const Entry map = *found;
+  for (const auto& [name, flat] : names) names_in_maps_[key].push_back(name);
   for (const auto& pair : *map.map) {
     const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
     const auto known = names.find(name);
@@ -108,6 +109,11 @@ void Document::unfold(const std::string& key, const std::map<std::string, std::s
     }
   }
   drop(key);
+}
+
+std::vector<std::string> Document::names_in(const std::string& map) const {
+  const auto found = names_in_maps_.find(map);
+  return found == names_in_maps_.end() ? std::vector<std::string>() : found->second;
 }
 
 void Document::rename(const std::string& key, const std::string& to, const std::string& text) {

@@ -31,6 +31,8 @@ class Document {
   /// override earlier values and are overridden by later ones: each under the name that `names` has for it,
   /// else as `key.name`. A key that the map's own file sets elsewhere to another value is an error.
   void unfold(const std::string& key, const std::map<std::string, std::string>& names);
+  /// Those that unfold() had for the pairs of this map; none where it was not there.
+  std::vector<std::string> names_in(const std::string& map) const;
   /// Puts in a key that is not there yet, with a text.
   void add(const std::string& key, const std::string& text, Origin origin);
   /// Gives a key that is there another name and text, in its own place. It yields to a key of that name in
@@ -62,6 +64,7 @@ class Document {
   void compare(const Entry& first, const Entry& second, const std::string& name);
 
   std::vector<Entry> entries_;
+  std::map<std::string, std::vector<std::string>> names_in_maps_;
   std::vector<std::string> errors_, warnings_;
 };
 

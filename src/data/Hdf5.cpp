@@ -1,6 +1,10 @@
 #include "data/Hdf5.h"
 
+#include <cerrno>
+#include <system_error>
+
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/Error.h"
 #include "data/HistoryFilePath.h"
@@ -33,10 +37,14 @@ std::string hdf5_reason() {
 Hdf5Handle open_hdf5(const std::filesystem::path& path) {
   expect_history_file(path);
   // Files that are read never change, so they need no lock, which network file systems may refuse.
-  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  H5Pset_file_locking(access.get(), false, true);
-  Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
+  const Hdf5Handle how(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_file_locking(how.get(), false, true);
+  Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, how.get()), H5Fclose);
   if (!file.valid()) {
+    if (access(path.c_str(), R_OK) != 0) {
+      throw DataError(fmt::format("{}: found a file that this user may not read ({}); make it readable",
+                                  path.string(), std::generic_category().message(errno)));
+    }
     throw DataError(
         fmt::format("{}: not a readable HDF5 file ({} bytes; HDF5 says: {}); it may have been cut short in "
                     "copying; fetch or collect it again",

@@ -89,12 +89,14 @@ void draw(const BatchSizeDecision& decision, const std::string& key, const fs::p
   for (const char* type : {".svg", ".png"}) chart.draw(report.string() + type);
 }
 
-/// Writes what a run can do without: a full disk is a warning.
-void write_for_people(Console& console, const std::function<void()>& write) {
+/// Writes what a run can do without: a full disk is a warning. Returns whether it could.
+bool write_for_people(Console& console, const std::function<void()>& write) {
   try {
     write();
+    return true;
   } catch (const std::exception& error) {
     console.warn(fmt::format("how the batch size was found is not written down: {}", error.what()));
+    return false;
   }
 }
 
@@ -237,16 +239,17 @@ class Searches {
 
 }  // namespace
 
-void find_batch_sizes(RunConfig& config, const Ranks& ranks, const TrainingInputs& inputs, Console& console,
+bool find_batch_sizes(RunConfig& config, const Ranks& ranks, const TrainingInputs& inputs, Console& console,
                       const fs::path& report) {
   TrainingOptions& options = config.training;
-  if (options.train_batch_size != kAutoBatchSize && options.test_batch_size != kAutoBatchSize) return;
+  if (options.train_batch_size != kAutoBatchSize && options.test_batch_size != kAutoBatchSize) return false;
   const int64_t world_size = ranks.communicator->world_size();
   json all = json::object();
+  bool written = false;
   const auto keep = [&](const char* key, const BatchSizeDecision& decision) {
     if (!ranks.communicator->is_root() || decision.trials.empty()) return;  // known from before
     all[key] = to_json(decision, world_size);
-    write_for_people(console, [&] {
+    written = write_for_people(console, [&] {
       draw(decision, key, report.string() + "." + key);
       write_file_atomically(report.string() + ".json", all.dump(2) + "\n");
     });
@@ -272,6 +275,7 @@ void find_batch_sizes(RunConfig& config, const Ranks& ranks, const TrainingInput
       keep(kHeldOut, decision);
     }
   }
+  return written;
 }
 
 }  // namespace adtrain

@@ -15,8 +15,9 @@ namespace adtrain {
 /// and number of ranks is taken from `runs_dir`/batch_sizes instead, unless batch_size_cache is off.
 ///
 /// Writes table, JSON and picture of the trials to `report`.json, .svg and .png. Collective. Throws an
-/// error of exit code 8 where not even one sequence fits.
-void find_batch_sizes(RunConfig& config, const Ranks& ranks, const TrainingInputs& inputs, Console& console,
+/// error of exit code 8 where not even one sequence fits. Returns whether the report is written: what a run
+/// can do without is a warning if it fails.
+bool find_batch_sizes(RunConfig& config, const Ranks& ranks, const TrainingInputs& inputs, Console& console,
                       const std::filesystem::path& report);
 
 }  // namespace adtrain

@@ -26,13 +26,15 @@ ExitCode find_as_rank(RunConfig config, const std::vector<std::string>& notices,
   // Beside what is remembered of other searches: the run's own folder may be in use by a run.
   const std::filesystem::path report =
       std::filesystem::path(config.run.runs_dir) / "batch_sizes" / config.folder().root.filename();
-  find_batch_sizes(config, ranks, inputs, console, report);
-  console.info(fmt::format(
-      "done: {}.train_batch_size.png shows the trials; train with --set train_batch_size={}{}",
-      report.string(), config.training.train_batch_size,
-      config.training.global_batch_size
-          ? fmt::format(" --set gradient_accumulation_steps={}", config.training.gradient_accumulation_steps)
-          : ""));
+  const bool written = find_batch_sizes(config, ranks, inputs, console, report);
+  const TrainingOptions& found = config.training;
+  // Of a global batch that is given, the accumulation alone says how many sequences each rank takes at once.
+  console.info(
+      fmt::format("done: {}train with --set {}",
+                  written ? fmt::format("{}.train_batch_size.png shows the trials; ", report.string()) : "",
+                  found.global_batch_size
+                      ? fmt::format("gradient_accumulation_steps={}", found.gradient_accumulation_steps)
+                      : fmt::format("train_batch_size={}", found.train_batch_size)));
   return ExitCode::kDone;
 }
 

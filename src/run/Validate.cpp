@@ -7,10 +7,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/Error.h"
 #include "base/Gpu.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "config/Reference.h"
+#include "data/WindowIndex.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
 #include "model/AlgorithmDistillation.h"
@@ -94,8 +96,12 @@ struct FineTuning {
 RunConfig loaded(const std::filesystem::path& file, const std::vector<std::string>& overrides,
                  std::vector<std::string>& notices, bool json) {
   try {
-    return RunConfig::load(file, overrides, notices);
-  } catch (const ConfigError& error) {
+    RunConfig config = RunConfig::load(file, overrides, notices);
+    // A family's histories have as many steps as are asked for: whether windows fit is known without them.
+    if (!config.environment.has_own_tasks())
+      WindowIndex(/*histories=*/1, config.window_shape(config.training.loss_positions));
+    return config;
+  } catch (const Error& error) {
     if (json) print_answer(nlohmann::json({{"valid", false}, {"error", error.what()}}).dump(2) + "\n");
     throw;
   }

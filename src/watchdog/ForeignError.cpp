@@ -60,8 +60,9 @@ std::string advice_for(const std::error_code& reason) {
     case EROFS:
     case EACCES:
     case EPERM:
-      return "make it writable and readable for this user, or choose another folder (runs_dir, traj_dir), "
-             "and start again";
+      return "make it writable and readable for this user, or choose another folder (by runs_dir, traj_dir "
+             "or "
+             "the option that names it), and start again";
     default:
       return "look at the path and the disk that it is on, and start again";
   }

@@ -289,6 +289,14 @@ TEST(CheckpointStore, WithoutAnyCheckpointSaysWhereItLooked) {
   EXPECT_THAT(failure_of([&] { CheckpointStore::load(checkpoints / "step-3"); }), HasSubstr("step-3"));
 }
 
+TEST(CheckpointStore, AFolderThatCannotBeReadIsNotTakenForAnEmptyOne) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "checkpoints";
+  write_file(file, "");
+  EXPECT_THAT(failure_of([&] { CheckpointStore(file, 2).newest(); }),
+              AllOf(HasSubstr(file.string()), HasSubstr("cannot be read (Not a directory)")));
+}
+
 TEST(CheckpointStore, NamesCarryNoWrapperPrefix) {
   const TemporaryFolder folder;
   Snapshot wrapped = random_snapshot(1);

@@ -87,6 +87,10 @@ TEST(BadInput, AMisspeltCommandOrOptionIsAnswered) {
       small.adtrain("score --max-sampels=3"), 2,
       AllOf(HasSubstr("--max-sampels"), HasSubstr("--help"), testing::Not(HasSubstr("did you mean"))));
   expect_error(small.adtrain("small.yaml --set"), 2, HasSubstr("--help"));
+  for (const char* const wrong : {"--stop-after abc", "--stop-after=abc"}) {
+    expect_error(small.adtrain("train small.yaml " + std::string(wrong)), 2,
+                 HasSubstr("--stop-after: found abc; expected a number"));
+  }
   expect_error(small.adtrain("small.yaml --set n_transit"), 2, HasSubstr("key=value"));
 }
 

@@ -54,6 +54,30 @@ TEST_F(BatchSize, TheCommandShowsItsTrialsAsTableJsonAndPicture) {
   EXPECT_FALSE(std::filesystem::exists(small_.run())) << "which may be a run's that is training now";
 }
 
+TEST_F(BatchSize, WhatTheCommandAdvisesTrainsBesideAGlobalBatch) {
+  const Finished finished =
+      small_.adtrain("find-batch-size small.yaml --set global_batch_size=32 --set batch_size_limit=8");
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+  const std::string words = "train with ";
+  const size_t place = finished.output.find(words);
+  ASSERT_NE(place, std::string::npos) << finished.output;
+  const std::string advice =
+      finished.output.substr(place + words.size(), finished.output.find('\n', place) - place - words.size());
+  EXPECT_EQ(advice, "--set gradient_accumulation_steps=4");
+  const Finished trained = small_.adtrain("small.yaml --set global_batch_size=32 " + advice);
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_THAT(trained.output, HasSubstr("8 sequences a micro-batch"));
+}
+
+TEST_F(BatchSize, APictureThatCannotBeWrittenIsNotPointedTo) {
+  const Finished finished = small_.adtrain(
+      "find-batch-size small.yaml --set global_batch_size=null --set batch_size_limit=2 "
+      "--set runs_dir=small.yaml/runs");
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+  EXPECT_THAT(finished.output, AllOf(HasSubstr("is not written down"), HasSubstr("done: train with --set"),
+                                     Not(HasSubstr(".png"))));
+}
+
 TEST_F(BatchSize, TrainingIsThenThatOfTheNumber) {
   const std::string limit = std::string(kOpen) + " --set batch_size_limit=8 --set tf_dropout=0.1";
   for (const int ranks : {1, 2}) {

@@ -214,6 +214,19 @@ TEST(Checkpoints, AnExportedNetworkOfChosenPiecesIsTheSameWhenImported) {
               AllOf(HasSubstr("tf_positions: rotary"), HasSubstr("tf_norm: layer")));
 }
 
+TEST(Checkpoints, AnExportedNetworkOfCompressedContextIsTheSameWhenImported) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished trained = small.adtrain(
+      "small.yaml --set use_compressed_context=true --set compress_interval=16 --set n_transit=40");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  ASSERT_EQ(small.adtrain("checkpoint export runs/small --out model.pt").exit_code, 0);
+  const Finished imported = small.adtrain("checkpoint import model.pt --out runs/again");
+  ASSERT_EQ(imported.exit_code, 0) << imported.output;
+  const std::string model = "/checkpoints/step-20/model.safetensors";
+  EXPECT_EQ(small.read("runs/again" + model), small.read("runs/small" + model));
+}
+
 TEST(Checkpoints, WrongArgumentsAreAnswered) {
   const SmallRun small;
   EXPECT_EQ(small.adtrain("checkpoint --help").exit_code, 0);

@@ -148,6 +148,15 @@ TEST(Command, AWrongConfigurationIsAJsonDocumentToo) {
   EXPECT_THAT(document.at("error").get<std::string>(), HasSubstr("did you mean lr?"));
 }
 
+TEST(Command, AContextLongerThanHistoriesIsNotValid) {
+  const SmallRun small;
+  const Finished finished = small.adtrain("validate small.yaml --set n_transit=5000 --json 2>/dev/null");
+  EXPECT_EQ(finished.exit_code, 4);
+  const auto document = nlohmann::json::parse(finished.output);
+  EXPECT_EQ(document.at("valid"), false);
+  EXPECT_THAT(document.at("error").get<std::string>(), HasSubstr("a smaller n_transit"));
+}
+
 TEST(Command, EnvUnderALauncherIsOneDocument) {
   const SmallRun small;
   const Finished finished = small.mpirun(2, "env --json");

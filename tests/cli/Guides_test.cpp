@@ -38,6 +38,18 @@ TEST(Guides, TheirFilesTrainOrSayWhatIsNotThere) {
               HasSubstr("guide.yaml:6: load_in_8bit: found true, and quantised weights do not train"));
 }
 
+TEST(Guides, TheirMisspeltKeysHaveANearestName) {
+  const SmallRun small;
+  small.write("guide.yaml",
+              "include: small.yaml\nexperiment: {learning_rat: 0.1}\ntraining: {max_stepz: 10}\n");
+  const Finished refused = small.adtrain("validate guide.yaml");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(
+      refused.output,
+      AllOf(HasSubstr("guide.yaml:2: experiment.learning_rat"), HasSubstr("did you mean learning_rate?"),
+            HasSubstr("guide.yaml:3: training.max_stepz"), HasSubstr("did you mean max_steps?")));
+}
+
 TEST(Guides, TheCommandLineOverridesTheirMaps) {
   const SmallRun small;
   small.write(

@@ -55,10 +55,10 @@ TorchCheckpoint read(const fs::path& path) {
 }
 
 /// The projects' compressed context exists in two meanings, which neither names nor shapes nor settings tell
-/// apart. Only one is a network here.
-void check_markers(const ImportRequest& request, const RunConfig& config) {
+/// apart. Only one is a network here, and in files of ours.
+void check_markers(const ImportRequest& request, const RunConfig& config, bool is_of_project) {
   if (!config.model.compressed()) return;
-  if (request.markers == "beside") return;
+  if (request.markers == "beside" || (request.markers.empty() && !is_of_project)) return;
   if (request.markers == "replace") {
     throw ConfigError(
         "regions whose markers replace their first and last transition are another network, which is not "
@@ -83,7 +83,7 @@ class Import {
                                settings_of_network(file_.model, request_.file), is_of_project()},
                               notices_);
     place();
-    check_markers(request_, config_);
+    check_markers(request_, config_, is_of_project());
     fill_unused();
     fold_query_type();
     const Snapshot snapshot = this->snapshot();

@@ -86,7 +86,7 @@ json settings_of_network(const std::vector<NamedTensor>& model, const std::files
   if (shapes.are_of_any_space()) {
     shapes.fail(
         "found a network over tasks of any space, whose spaces no shape shows; expected one of a grid "
-        "family: use the run that it was exported from, or export that as a run's folder");
+        "family: use the run that it was exported from");
   }
   for (const Family& family : kFamilies) {
     const auto layer = [&](int64_t number, std::string_view rest) {

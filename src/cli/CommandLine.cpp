@@ -88,9 +88,9 @@ std::vector<std::string> long_options(const cxxopts::Options& options) {
   return names;
 }
 
-/// The option whose value the library could not read as a number: it names the value alone, in quotes.
-std::optional<ConfigError> wrong_number(const Command& command, const std::vector<const char*>& words,
-                                        const std::string& why) {
+/// Names the option whose value the library could not read as a number: `why` has the value alone, in quotes.
+ConfigError wrong_number(const Command& command, const std::vector<const char*>& words,
+                         const std::string& why) {
   std::string option;  // in front of the word
   for (const std::string_view word : words) {
     const bool is_option = word.starts_with("-");
@@ -103,7 +103,7 @@ std::optional<ConfigError> wrong_number(const Command& command, const std::vecto
     }
     option = is_option && equals == std::string_view::npos ? word : "";
   }
-  return std::nullopt;
+  return ConfigError(fmt::format("{}; see adtrain {} --help", why, command.name));
 }
 
 /// `why`: the library's own words, which suggest no names.
@@ -146,8 +146,7 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
   try {
     arguments = options.parse(static_cast<int>(words.size()), words.data());
   } catch (const cxxopts::exceptions::incorrect_argument_type& error) {
-    if (const auto wrong = wrong_number(command, words, error.what())) throw ConfigError(*wrong);
-    throw wrong_options(command, options, words, error.what());
+    throw wrong_number(command, words, error.what());
   } catch (const cxxopts::exceptions::exception& error) {
     throw wrong_options(command, options, words, error.what());
   }

@@ -1,5 +1,6 @@
 #include "collection/Divergence.h"
 
+#include <cmath>
 #include <numeric>
 
 #include <fmt/format.h>

@@ -1,16 +1,10 @@
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
 
 namespace adtrain {
-
-inline bool all_finite(std::span<const float> numbers) {
-  return std::ranges::all_of(numbers, [](float number) { return std::isfinite(number); });
-}
 
 /// Whether a policy's probabilities and a value are those of networks that have not diverged. Probabilities
 /// that were NaN may have become the smallest number, so it is their sum that tells.

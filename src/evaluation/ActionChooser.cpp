@@ -1,12 +1,10 @@
 #include "evaluation/ActionChooser.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
 #include "base/Error.h"
+#include "base/Finite.h"
 #include "evaluation/Categorical.h"
 
 namespace adtrain {
@@ -36,9 +34,7 @@ std::span<const int32_t> ActionChooser::choose(const at::Tensor& logits) {
   const auto width = static_cast<size_t>(rows.size(1));
   for (size_t i = 0; i < trials_.size(); ++i) {
     const std::span row(rows.const_data_ptr<float>() + i * width, width);
-    if (!std::ranges::all_of(row, [](float logit) { return std::isfinite(logit); })) {
-      throw_non_finite(trials_[i], row);
-    }
+    if (!all_finite(row)) throw_non_finite(trials_[i], row);
     actions_[i] = sampling_ == Sampling::kGreedy ? most_probable(row)
                                                  : drawn_at(row, streams_[i].uniform(), temperature_);
   }

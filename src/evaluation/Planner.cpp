@@ -1,10 +1,10 @@
 #include "evaluation/Planner.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <ATen/ATen.h>
 
+#include "base/Finite.h"
 #include "evaluation/ActionChooser.h"
 
 namespace adtrain {
@@ -38,8 +38,7 @@ std::span<const int32_t> Planner::choose(const Context& context, std::span<const
   const auto width = static_cast<size_t>(numbers.size(1));
   for (size_t i = 0; i < trials_.size(); ++i) {
     const std::span row(numbers.const_data_ptr<float>() + i * width, width);
-    if (!std::ranges::all_of(row, [](float number) { return std::isfinite(number); }))
-      ActionChooser::throw_non_finite(trials_[i], row.first(width - 1));
+    if (!all_finite(row)) ActionChooser::throw_non_finite(trials_[i], row.first(width - 1));
     actions_[i] = static_cast<int32_t>(row.back());
   }
   return actions_;

@@ -141,20 +141,15 @@ TEST(Command, ValidateWarnsOfWhatCannotFitAnyGpu) {
 
 TEST(Command, AWrongConfigurationIsAJsonDocumentToo) {
   const SmallRun small;
-  const Finished finished = small.adtrain("validate small.yaml --set learning_rate=1 --json 2>/dev/null");
-  EXPECT_EQ(finished.exit_code, 2);
-  const auto document = nlohmann::json::parse(finished.output);
-  EXPECT_EQ(document.at("valid"), false);
-  EXPECT_THAT(document.at("error").get<std::string>(), HasSubstr("did you mean lr?"));
-}
-
-TEST(Command, AContextLongerThanHistoriesIsNotValid) {
-  const SmallRun small;
-  const Finished finished = small.adtrain("validate small.yaml --set n_transit=5000 --json 2>/dev/null");
-  EXPECT_EQ(finished.exit_code, 4);
-  const auto document = nlohmann::json::parse(finished.output);
-  EXPECT_EQ(document.at("valid"), false);
-  EXPECT_THAT(document.at("error").get<std::string>(), HasSubstr("a smaller n_transit"));
+  const auto expect_invalid = [&](const std::string& setting, int code, const std::string& words) {
+    const Finished finished = small.adtrain("validate small.yaml --set " + setting + " --json 2>/dev/null");
+    EXPECT_EQ(finished.exit_code, code);
+    const auto document = nlohmann::json::parse(finished.output);
+    EXPECT_EQ(document.at("valid"), false);
+    EXPECT_THAT(document.at("error").get<std::string>(), HasSubstr(words));
+  };
+  expect_invalid("learning_rate=1", 2, "did you mean lr?");
+  expect_invalid("n_transit=5000", 4, "a smaller n_transit");  // longer than the histories
 }
 
 TEST(Command, EnvUnderALauncherIsOneDocument) {

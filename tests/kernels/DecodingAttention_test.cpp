@@ -15,7 +15,6 @@
 #include "kernels/KernelSpeed.h"
 #include "kernels/attention/decoding/KeyValueRing.h"
 #include "kernels/norm/NormEpsilon.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -93,8 +92,6 @@ class DecodingAttention : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
-    const uint64_t seed = fresh_seed();
-    at::manual_seed(seed);
   }
 };
 

@@ -20,7 +20,6 @@
 #include "kernels/quantised/ManyRowsPlan.h"
 #include "kernels/quantised/OutlierProduct.h"
 #include "kernels/quantised/WeightProduct.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -45,8 +44,6 @@ class OnFusedDevice : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
-    const uint64_t seed = fresh_seed();
-    at::manual_seed(seed);
   }
   static at::Device device() { return testing::fused_device()->device; }
   static at::Tensor random(at::IntArrayRef sizes, at::ScalarType type) {

@@ -13,7 +13,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/Gpu.h"
@@ -21,7 +20,6 @@
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/quantised/QuantisedProduct.h"
 #include "kernels/quantised/WeightProduct.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -203,9 +201,6 @@ INSTANTIATE_TEST_SUITE_P(Networks, StackDecoders, ::testing::ValuesIn(cases()),
 TEST_P(StackDecoders, AreTheBlocksOneByOne) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   const c10::InferenceMode no_gradients;
-  const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("seed {}", seed));
-  at::manual_seed(seed);
   const StackCase& network = GetParam();
   const std::vector<StackableBlock> one_by_one = random_blocks(network, at::kCUDA);
   std::vector<StackableBlock> stacked = one_by_one;

@@ -17,11 +17,8 @@ namespace {
 using testing::relative_error;
 using testing::SpaceVariant;
 
-/// Also of libtorch's generator.
 RandomStream fresh_random() {
-  const uint64_t seed = fresh_seed();
-  at::manual_seed(seed);
-  return RandomStream(seed);
+  return RandomStream(fresh_seed());
 }
 
 /// `rows` rows of the variant's length of random histories, and these histories alone.

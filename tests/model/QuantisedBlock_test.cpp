@@ -59,8 +59,6 @@ at::Tensor predictions(const Variant& network, const WeightQuantisation& how, co
 TEST(QuantisedBlocks, OurKernelsAroundTheirProductsAreThePlainOperators) {
   if (!fused_device()) GTEST_SKIP() << "no GPU here";
   const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("seed {}", seed));
-  at::manual_seed(seed);
   // Networks take turns with formats.
   const std::vector<std::pair<WeightQuantisation, std::string>> formats = {
       {{.code = QuantisedCode::nf4}, ""}, {{.code = QuantisedCode::int8}, "*.down, blocks.0.attention.out"}};

@@ -11,7 +11,6 @@
 #include "kernels/quantised/Dequantise.h"
 #include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
-#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -61,9 +60,6 @@ void put_in_what_codes_stand_for(AlgorithmDistillation& model, const std::set<st
 }
 
 TEST(QuantisedNetwork, PredictsAsTheWeightsThatItsCodesStandFor) {
-  const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("seed {}", seed));
-  at::manual_seed(seed);
   for (const Case& one : every_case()) {
     for (const WeightQuantisation& how : every_kind()) {
       SCOPED_TRACE(fmt::format("{} {}", one.name, how.name()));

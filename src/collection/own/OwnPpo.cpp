@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
+#include "base/Finite.h"
 #include "collection/Advantages.h"
 #include "collection/Divergence.h"
 #include "collection/Minibatches.h"

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "base/Finite.h"
 #include "environments/RandomAction.h"
 #include "evaluation/ActionChooser.h"
 #include "evaluation/Categorical.h"
@@ -26,9 +27,7 @@ at::Tensor SpaceChooser::choose(const at::Tensor& predicted) {
   double* action = actions_.mutable_data_ptr<double>();
   for (size_t i = 0; i < trials_.size(); ++i) {
     const std::span row(rows.const_data_ptr<float>() + i * width, width);
-    if (!std::ranges::all_of(row, [](float number) { return std::isfinite(number); })) {
-      ActionChooser::throw_non_finite(trials_[i], row);
-    }
+    if (!all_finite(row)) ActionChooser::throw_non_finite(trials_[i], row);
     size_t first_logit = 0;
     for (int64_t element = 0; element < action_.size(); ++element) {
       *action++ = chosen(row, element, first_logit, streams_[i]);

@@ -104,11 +104,11 @@ TEST(OwnedFolder, ResultsOfARunThatWasReplacedAreNotAmongTheNewOnes) {
   ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
   for (const std::string command :
        {"evaluate runs/small --set eval_episodes=1000",
-        "score runs/small --set score_tasks=all --set score_max_samples=6000 --set score_batch=1"}) {
+        "score runs/small --set score_tasks=all --set score_max_samples=12000 --set score_batch=1"}) {
     const Finished finished =
-        small.shell(std::string(kAwait) + "$adtrain " + command +
+        small.shell(std::string(kAwait) + "rm -f log\n$adtrain " + command +
                     " >log 2>&1 & pid=$!\n"
-                    "await grep -q results log; kill -STOP $pid\n"
+                    "await grep -qs results log; kill -STOP $pid\n"
                     "$adtrain small.yaml --overwrite >second 2>&1; echo \"new run $?\"\n"
                     "kill -CONT $pid; wait $pid; echo \"code $?\"; cat log");
     EXPECT_THAT(finished.output, AllOf(HasSubstr("new run 0"), HasSubstr("code 2"),

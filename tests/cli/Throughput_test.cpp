@@ -84,7 +84,7 @@ TEST(Throughput, ARunIsMeasuredRowByRow) {
   // Nor is a table replaced that another command has written meanwhile.
   const Finished late = run.shell(
       std::string(kAwait) +
-      "$adtrain throughput runs/small --seconds 1 --set score_tasks=all --rows sequential --output late & "
+      "$adtrain throughput runs/small --seconds 3 --set score_tasks=all --rows sequential --output late & "
       "all=$!; await test -s late/logs/sequential.log; echo other > late/throughput.json; wait $all; "
       "echo code $?");
   EXPECT_THAT(late.output, AllOf(HasSubstr("late holds a throughput table already"), HasSubstr("code 2")));

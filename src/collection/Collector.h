@@ -37,7 +37,8 @@ class Collector {
   /// Collects into `file`, continuing where an earlier call stopped. Returns whether the file is complete;
   /// false after a stop. Throws DataError where the file exists already or an earlier call had other settings
   /// (with kReplace the file stays until the new one is complete, and a partial collection with other
-  /// settings is deleted), and EnvironmentError where the GPU cannot run it.
+  /// settings is deleted), NonFiniteError where the source algorithm diverged, and EnvironmentError where the
+  /// GPU cannot run it.
   bool run(const std::filesystem::path& file, const CollectionListener& listener = {},
            ExistingHistories existing = ExistingHistories::kRefuse) const;
 

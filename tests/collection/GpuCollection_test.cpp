@@ -194,6 +194,32 @@ TEST_F(GpuCollection, HistoriesAreWhatTheEnvironmentsDid) {
   }
 }
 
+TEST_F(GpuCollection, DivergenceIsAnErrorThatNamesTheTaskAndTheLearningRate) {
+  const EnvironmentOptions environment = room("darkroom", 5, 10);
+  CollectionOptions options = short_collection();
+  const TaskFamily family = TaskFamily::of(environment);
+  const std::vector<int64_t> tasks = {17, 3};
+  const auto learn = [&](double learning_rate) {
+    PpoSettings settings = options.ppo(environment.family());
+    settings.learning_rate = learning_rate;
+    GpuLearner learner(family, options, settings);
+    return learner.learn(tasks, {}, *learner.make_histories());
+  };
+  EXPECT_TRUE(learn(1e-3));
+  for (const int64_t policies : {1, 2}) {
+    options.source_policies = policies;
+    try {
+      learn(1e30);
+      FAIL() << "nothing was thrown";
+    } catch (const NonFiniteError& error) {
+      const int64_t rollout_steps = options.ppo(environment.family()).rollout_steps;
+      EXPECT_THAT(error.what(),
+                  ::testing::AllOf(HasSubstr(fmt::format("task 17, step {}: after round 1 ", rollout_steps)),
+                                   HasSubstr("probabilities"), HasSubstr("source_lr, which is 1e+30")));
+    }
+  }
+}
+
 /// Means over tasks of what they earned a step, and of their final return's share of the best possible.
 struct Learning {
   void add(const History& history, double best_return) {

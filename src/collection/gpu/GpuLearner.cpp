@@ -9,6 +9,7 @@
 #include "base/Error.h"
 #include "base/Random.h"
 #include "collection/ActorCritic.h"
+#include "collection/Divergence.h"
 #include "collection/Ppo.h"
 
 namespace adtrain {
@@ -116,8 +117,19 @@ bool GpuLearner::learn(std::span<const int64_t> tasks, const std::function<bool(
     if (rollout > 0) ppo_.update(rollout);  // what the last rollout taught would show in no history
     ppo_.roll_out(rollout);
   }
+  check_soundness(tasks);
   ppo_.histories(histories.bytes_.data());
   return true;
+}
+
+void GpuLearner::check_soundness(std::span<const int64_t> tasks) const {
+  const std::vector<int32_t> sound = ppo_.sound_rollouts();
+  for (size_t learner = 0; learner < sound.size(); ++learner) {
+    const int64_t rollouts = sound[learner];
+    if (rollouts == problem_.ppo.rollouts()) continue;
+    throw_diverged(std::to_string(tasks[learner / static_cast<size_t>(options_.source_policies)]),
+                   rollouts * problem_.ppo.rollout_steps, rollouts, kOpinions, problem_.ppo.learning_rate);
+  }
 }
 
 }  // namespace adtrain

@@ -46,10 +46,12 @@ class GpuLearner {
   int64_t tasks_at_once() const { return tasks_at_once_; }
 
   /// Learns tasks completely. Returns false, without histories, where `stop`, called before every rollout,
-  /// returned true.
+  /// returned true. Throws NonFiniteError, when all have been learnt, where a task's policy diverged.
   bool learn(std::span<const int64_t> tasks, const std::function<bool()>& stop, GpuHistories& histories);
 
  private:
+  void check_soundness(std::span<const int64_t> tasks) const;
+
   TaskFamily family_;
   CollectionOptions options_;
   GpuProblem problem_;

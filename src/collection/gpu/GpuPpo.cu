@@ -24,16 +24,19 @@ struct GpuPpo::Arrays {
         samples(tasks * problem.samples()),
         opinions(tasks * problem.grid_size * problem.grid_size),
         agents(tasks * problem.ppo.streams),
+        sound_rollouts(tasks),
         histories(tasks * problem.kept_steps() * gpu::kBytesOfTransition) {}
 
   static size_t bytes_of_task(const GpuProblem& problem) {
     return sizeof(GpuTask) + sizeof(gpu::NetworkState) + problem.samples() * sizeof(gpu::Sample) +
            problem.grid_size * problem.grid_size * sizeof(gpu::Opinion) +
-           problem.ppo.streams * sizeof(GpuAgent) + problem.kept_steps() * gpu::kBytesOfTransition;
+           problem.ppo.streams * sizeof(GpuAgent) + sizeof(int32_t) +
+           problem.kept_steps() * gpu::kBytesOfTransition;
   }
 
   gpu::TaskMemory memory() {
-    return {tasks.data(), networks.data(), samples.data(), opinions.data(), agents.data(), histories.data()};
+    return {tasks.data(),  networks.data(),       samples.data(),  opinions.data(),
+            agents.data(), sound_rollouts.data(), histories.data()};
   }
 
   gpu::DeviceArray<GpuTask> tasks;
@@ -41,6 +44,7 @@ struct GpuPpo::Arrays {
   gpu::DeviceArray<gpu::Sample> samples;
   gpu::DeviceArray<gpu::Opinion> opinions;
   gpu::DeviceArray<GpuAgent> agents;
+  gpu::DeviceArray<int32_t> sound_rollouts;
   gpu::DeviceArray<uint8_t> histories;
 };
 
@@ -100,6 +104,7 @@ void GpuPpo::begin(const std::vector<GpuTask>& tasks, const std::vector<float>& 
   }
   arrays_->tasks.upload(tasks.data(), tasks.size());
   arrays_->networks.upload(networks.data(), networks.size());
+  arrays_->sound_rollouts.upload(std::vector<int32_t>(tasks.size()).data(), tasks.size());
 }
 
 void GpuPpo::roll_out(int64_t number) {
@@ -110,6 +115,12 @@ void GpuPpo::roll_out(int64_t number) {
 void GpuPpo::update(int64_t number) {
   gpu::launch_update(problem_, arrays_->memory(), tasks_, number);
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize after a round of updates");
+}
+
+std::vector<int32_t> GpuPpo::sound_rollouts() const {
+  std::vector<int32_t> counts(static_cast<size_t>(tasks_));
+  arrays_->sound_rollouts.download(counts.data(), counts.size());
+  return counts;
 }
 
 void GpuPpo::histories(uint8_t* to) const {

@@ -52,6 +52,8 @@ class GpuPpo {
   /// Learns from the last rollout, before the rollout `number`.
   void update(int64_t number);
 
+  /// For each task the number of rollouts, from the first, whose networks gave finite numbers for all states.
+  std::vector<int32_t> sound_rollouts() const;
   /// Copies the histories of all tasks, kBytesOfTransition · kept_steps() bytes each.
   void histories(uint8_t* to) const;
 

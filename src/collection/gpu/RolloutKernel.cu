@@ -12,10 +12,20 @@ struct Shared {
   float2 cells[kRows];
 };
 
-/// Has the networks say what they think of every state. For all threads.
-__device__ void evaluate_states(Shared& shared, int grid_size, Opinion* opinions) {
+/// What are_sound() of collection/Divergence.h says of an opinion.
+__device__ bool is_sound(const Opinion& opinion) {
+  constexpr float kRoundedOne = 0.5F;
+  float total = 0;
+  for (const float probability : opinion.probabilities) total += probability;
+  return total > kRoundedOne && isfinite(opinion.value);
+}
+
+/// Has the networks say what they think of every state, and returns whether all of it is sound. For all
+/// threads.
+__device__ bool evaluate_states(Shared& shared, int grid_size, Opinion* opinions) {
   const Role role;
   const int thread = static_cast<int>(threadIdx.x), states = grid_size * grid_size;
+  bool sound = true;
   for (int begin = 0; begin < states; begin += kRows) {
     const int rows = min(kRows, states - begin);
     if (thread < rows) {
@@ -33,9 +43,10 @@ __device__ void evaluate_states(Shared& shared, int grid_size, Opinion* opinions
       Opinion& opinion = opinions[begin + thread];
       softmax(shared.networks, thread, opinion.probabilities);
       opinion.value = shared.networks.outputs[kActions][thread];
+      sound = sound && is_sound(opinion);
     }
   }
-  __syncthreads();
+  return __syncthreads_and(sound) != 0;
 }
 
 __device__ int draw(const Opinion& opinion, float left) {
@@ -115,7 +126,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   Opinion* opinions = memory.opinions + index * problem.grid_size * problem.grid_size;
   Sample* samples = memory.samples + index * problem.samples();
   load_weights(shared.networks, memory.networks[index]);
-  evaluate_states(shared, problem.grid_size, opinions);
+  const bool sound = evaluate_states(shared, problem.grid_size, opinions);
+  if (threadIdx.x == 0 && sound) ++memory.sound_rollouts[index];
 
   const int64_t first_step = number * problem.ppo.rollout_steps;
   const HistoryBytes history(memory.histories + kBytesOfTransition * index * problem.kept_steps(),

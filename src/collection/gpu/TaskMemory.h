@@ -46,6 +46,9 @@ struct TaskMemory {
   Sample* samples;    ///< (steps, streams) of the current rollout
   Opinion* opinions;  ///< (states)
   GpuAgent* agents;   ///< (streams)
+  /// (1): how many rollouts began with networks that had not diverged. Those after the first that did not are
+  /// unsound, too: what is NaN stays NaN.
+  int32_t* sound_rollouts;
   /// bytes: states (steps, kept, 2), next states likewise, actions (steps, kept), rewards likewise
   uint8_t* histories;
 };

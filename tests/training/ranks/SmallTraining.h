@@ -99,11 +99,11 @@ struct Training {
                                    .first_sample = state.progress.samples_drawn},
                                   {}, ranks().device);
   }
-  /// What a checkpoint would hold now. The steps that follow do not change it.
+  /// What a checkpoint would hold now, on the CPU. The steps that follow do not change it.
   Snapshot copied_snapshot() {
     Snapshot snapshot = state.snapshot({});
     for (auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
-      for (NamedTensor& named : *tensors) named.tensor = named.tensor.clone();
+      for (NamedTensor& named : *tensors) named.tensor = named.tensor.to(at::kCPU, false, true);
     }
     return snapshot;
   }

@@ -58,31 +58,25 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
   if (column >= vectors) return;
   const Dropout dropout(call.dropout);
   const Floats bias = unpacked<Short>(__ldg(call.bias + column));
-  const int64_t rows = call.shape.rows;
-  const auto [first, step] = RowsOfThread();
-  for (int64_t row = first; row < rows; row += kAhead * step) {
-    Vector product[kAhead];
-    unsigned keep[kAhead];
+  Vector product[kAhead];
+  unsigned keep[kAhead];
+  for_rows_of_thread<kAhead>(
+      call.shape.rows,
+      [&](int k, int64_t row) {
+        const int64_t place = row * vectors + column;
+        product[k] = __ldg(call.product + place);
+        keep[k] = dropout.kept(place);
+      },
+      [&](int k, int64_t row) {
+        Floats y = unpacked<Short>(product[k]);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (row + k * step >= rows) break;
-      const int64_t place = (row + k * step) * vectors + column;
-      product[k] = __ldg(call.product + place);
-      keep[k] = dropout.kept(place);
-    }
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (row + k * step >= rows) break;
-      Floats y = unpacked<Short>(product[k]);
-#pragma unroll
-      for (int i = 0; i < kVectorWidth; ++i) {
-        const float x = y.at[i] + bias.at[i];
-        y.at[i] = x * FormOf<kKind>(x).below;
-      }
-      if (dropout.drops()) dropout.apply(y, keep[k]);
-      call.y[(row + k * step) * vectors + column] = packed<Short>(y);
-    }
-  }
+        for (int i = 0; i < kVectorWidth; ++i) {
+          const float x = y.at[i] + bias.at[i];
+          y.at[i] = x * FormOf<kKind>(x).below;
+        }
+        if (dropout.drops()) dropout.apply(y, keep[k]);
+        call.y[row * vectors + column] = packed<Short>(y);
+      });
 }
 
 template <class Short, GeluKind kKind>
@@ -94,35 +88,28 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
   Floats d_bias = {};
   if (column < vectors) {
     const Floats bias = unpacked<Short>(__ldg(call.bias + column));
-    const int64_t rows = call.shape.rows;
-    const auto [first, step] = RowsOfThread();
-    for (int64_t row = first; row < rows; row += kRows * step) {
-      Vector d_y[kRows], product[kRows];
-      unsigned keep[kRows];
+    Vector d_y[kRows], product[kRows];
+    unsigned keep[kRows];
+    for_rows_of_thread<kRows>(
+        call.shape.rows,
+        [&](int k, int64_t row) {
+          const int64_t place = row * vectors + column;
+          d_y[k] = __ldg(call.d_y + place);
+          product[k] = __ldg(call.product + place);
+          keep[k] = dropout.kept(place);
+        },
+        [&](int k, int64_t row) {
+          Floats gradient = unpacked<Short>(d_y[k]);
+          const Floats before = unpacked<Short>(product[k]);
+          if (dropout.drops()) dropout.apply(gradient, keep[k]);
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) {
-        if (row + k * step >= rows) break;
-        const int64_t place = (row + k * step) * vectors + column;
-        d_y[k] = __ldg(call.d_y + place);
-        product[k] = __ldg(call.product + place);
-        keep[k] = dropout.kept(place);
-      }
-#pragma unroll
-      for (int k = 0; k < kRows; ++k) {
-        if (row + k * step >= rows) break;
-        Floats gradient = unpacked<Short>(d_y[k]);
-        const Floats before = unpacked<Short>(product[k]);
-        if (dropout.drops()) dropout.apply(gradient, keep[k]);
-#pragma unroll
-        for (int i = 0; i < kVectorWidth; ++i) {
-          const float x = before.at[i] + bias.at[i];
-          gradient.at[i] *= FormOf<kKind>(x).slope(x);
-          d_bias.at[i] += gradient.at[i];
-        }
-        const int64_t place = (row + k * step) * vectors + column;
-        call.d_product[place] = packed<Short>(gradient);
-      }
-    }
+          for (int i = 0; i < kVectorWidth; ++i) {
+            const float x = before.at[i] + bias.at[i];
+            gradient.at[i] *= FormOf<kKind>(x).slope(x);
+            d_bias.at[i] += gradient.at[i];
+          }
+          call.d_product[row * vectors + column] = packed<Short>(gradient);
+        });
   }
   put_column_sums(d_bias, column, vectors, call.parts);
 }

@@ -17,27 +17,21 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
     silu_product_forward_kernel(const __grid_constant__ SiluProductForward call) {
   const int vectors = call.shape.vectors(), column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
   if (column >= vectors) return;
-  const int64_t rows = call.shape.rows;
-  const auto [first, step] = RowsOfThread();
-  for (int64_t row = first; row < rows; row += kAhead * step) {
-    Vector a[kAhead], b[kAhead];
+  Vector a[kAhead], b[kAhead];
+  for_rows_of_thread<kAhead>(
+      call.shape.rows,
+      [&](int k, int64_t row) {
+        const Vector* factors = call.factors + row * 2 * vectors + column;
+        a[k] = __ldg(factors);
+        b[k] = __ldg(factors + vectors);
+      },
+      [&](int k, int64_t row) {
+        Floats y = unpacked<Short>(a[k]);
+        const Floats factor = unpacked<Short>(b[k]);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (row + k * step >= rows) break;
-      const Vector* factors = call.factors + (row + k * step) * 2 * vectors + column;
-      a[k] = __ldg(factors);
-      b[k] = __ldg(factors + vectors);
-    }
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (row + k * step >= rows) break;
-      Floats y = unpacked<Short>(a[k]);
-      const Floats factor = unpacked<Short>(b[k]);
-#pragma unroll
-      for (int i = 0; i < kVectorWidth; ++i) y.at[i] *= logistic(y.at[i]) * factor.at[i];
-      call.y[(row + k * step) * vectors + column] = packed<Short>(y);
-    }
-  }
+        for (int i = 0; i < kVectorWidth; ++i) y.at[i] *= logistic(y.at[i]) * factor.at[i];
+        call.y[row * vectors + column] = packed<Short>(y);
+      });
 }
 
 template <class Short>
@@ -45,34 +39,28 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
     silu_product_backward_kernel(const __grid_constant__ SiluProductBackward call) {
   const int vectors = call.shape.vectors(), column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
   if (column >= vectors) return;
-  const int64_t rows = call.shape.rows;
-  const auto [first, step] = RowsOfThread();
-  for (int64_t row = first; row < rows; row += kAhead * step) {
-    Vector d_y[kAhead], a[kAhead], b[kAhead];
+  Vector d_y[kAhead], a[kAhead], b[kAhead];
+  for_rows_of_thread<kAhead>(
+      call.shape.rows,
+      [&](int k, int64_t row) {
+        const Vector* factors = call.factors + row * 2 * vectors + column;
+        d_y[k] = __ldg(call.d_y + row * vectors + column);
+        a[k] = __ldg(factors);
+        b[k] = __ldg(factors + vectors);
+      },
+      [&](int k, int64_t row) {
+        const Floats gradient = unpacked<Short>(d_y[k]), factor = unpacked<Short>(b[k]);
+        Floats d_a = unpacked<Short>(a[k]), d_b;
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (row + k * step >= rows) break;
-      const int64_t place = (row + k * step) * 2 * vectors + column;
-      d_y[k] = __ldg(call.d_y + (row + k * step) * vectors + column);
-      a[k] = __ldg(call.factors + place);
-      b[k] = __ldg(call.factors + place + vectors);
-    }
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (row + k * step >= rows) break;
-      const Floats gradient = unpacked<Short>(d_y[k]), factor = unpacked<Short>(b[k]);
-      Floats d_a = unpacked<Short>(a[k]), d_b;
-#pragma unroll
-      for (int i = 0; i < kVectorWidth; ++i) {
-        const float x = d_a.at[i], share = logistic(x), silu = x * share;
-        d_b.at[i] = gradient.at[i] * silu;
-        d_a.at[i] = gradient.at[i] * factor.at[i] * (share + silu * (1.0F - share));
-      }
-      const int64_t place = (row + k * step) * 2 * vectors + column;
-      call.d_factors[place] = packed<Short>(d_a);
-      call.d_factors[place + vectors] = packed<Short>(d_b);
-    }
-  }
+        for (int i = 0; i < kVectorWidth; ++i) {
+          const float x = d_a.at[i], share = logistic(x), silu = x * share;
+          d_b.at[i] = gradient.at[i] * silu;
+          d_a.at[i] = gradient.at[i] * factor.at[i] * (share + silu * (1.0F - share));
+        }
+        Vector* d_factors = call.d_factors + row * 2 * vectors + column;
+        d_factors[0] = packed<Short>(d_a);
+        d_factors[vectors] = packed<Short>(d_b);
+      });
 }
 
 dim3 blocks_for(const MatrixShape& shape, int processors) {

@@ -16,32 +16,26 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
   if (column >= vectors) return;
   const Dropout dropout(call.dropout);
   const Floats bias = unpacked<Short>(__ldg(call.bias + column));
-  const int64_t rows = call.shape.rows;
-  const auto [first, step] = RowsOfThread();
-  for (int64_t row = first; row < rows; row += kAhead * step) {
-    Vector x[kAhead], product[kAhead];
-    unsigned keep[kAhead];
+  Vector x[kAhead], product[kAhead];
+  unsigned keep[kAhead];
+  for_rows_of_thread<kAhead>(
+      call.shape.rows,
+      [&](int k, int64_t row) {
+        const int64_t place = row * vectors + column;
+        x[k] = __ldg(call.x + place);
+        product[k] = __ldg(call.product + place);
+        keep[k] = dropout.kept(place);
+      },
+      [&](int k, int64_t row) {
+        Floats y = unpacked<Short>(product[k]);
+        const Floats residual = unpacked<Short>(x[k]);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (row + k * step >= rows) break;
-      const int64_t place = (row + k * step) * vectors + column;
-      x[k] = __ldg(call.x + place);
-      product[k] = __ldg(call.product + place);
-      keep[k] = dropout.kept(place);
-    }
+        for (int i = 0; i < kVectorWidth; ++i) y.at[i] += bias.at[i];
+        dropout.apply(y, keep[k]);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (row + k * step >= rows) break;
-      Floats y = unpacked<Short>(product[k]);
-      const Floats residual = unpacked<Short>(x[k]);
-#pragma unroll
-      for (int i = 0; i < kVectorWidth; ++i) y.at[i] += bias.at[i];
-      dropout.apply(y, keep[k]);
-#pragma unroll
-      for (int i = 0; i < kVectorWidth; ++i) y.at[i] += residual.at[i];
-      call.y[(row + k * step) * vectors + column] = packed<Short>(y);
-    }
-  }
+        for (int i = 0; i < kVectorWidth; ++i) y.at[i] += residual.at[i];
+        call.y[row * vectors + column] = packed<Short>(y);
+      });
 }
 
 template <class Short>
@@ -51,28 +45,22 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
   const Dropout dropout(call.dropout);
   Floats d_bias = {};
   if (column < vectors) {
-    const int64_t rows = call.shape.rows;
-    const auto [first, step] = RowsOfThread();
-    for (int64_t row = first; row < rows; row += kAhead * step) {
-      Vector d_y[kAhead];
-      unsigned keep[kAhead];
+    Vector d_y[kAhead];
+    unsigned keep[kAhead];
+    for_rows_of_thread<kAhead>(
+        call.shape.rows,
+        [&](int k, int64_t row) {
+          const int64_t place = row * vectors + column;
+          d_y[k] = __ldg(call.d_y + place);
+          keep[k] = dropout.kept(place);
+        },
+        [&](int k, int64_t row) {
+          Floats gradient = unpacked<Short>(d_y[k]);
+          dropout.apply(gradient, keep[k]);
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        if (row + k * step >= rows) break;
-        const int64_t place = (row + k * step) * vectors + column;
-        d_y[k] = __ldg(call.d_y + place);
-        keep[k] = dropout.kept(place);
-      }
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        if (row + k * step >= rows) break;
-        Floats gradient = unpacked<Short>(d_y[k]);
-        dropout.apply(gradient, keep[k]);
-#pragma unroll
-        for (int i = 0; i < kVectorWidth; ++i) d_bias.at[i] += gradient.at[i];
-        call.d_product[(row + k * step) * vectors + column] = packed<Short>(gradient);
-      }
-    }
+          for (int i = 0; i < kVectorWidth; ++i) d_bias.at[i] += gradient.at[i];
+          call.d_product[row * vectors + column] = packed<Short>(gradient);
+        });
   }
   put_column_sums(d_bias, column, vectors, call.parts);
 }

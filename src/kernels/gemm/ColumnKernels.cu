@@ -14,23 +14,15 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
   if (column < vectors) {
     const int of_each = vectors / call.matrix_count;
     const Vector* matrix = call.matrices[column / of_each] + column % of_each;
-    const int64_t rows = call.shape.rows;
-    const RowsOfThread own;
-    for (int64_t row = own.first; row < rows; row += kAhead * own.step) {
-      Vector ahead[kAhead];
+    Vector ahead[kAhead];
+    for_rows_of_thread<kAhead>(
+        call.shape.rows, [&](int k, int64_t row) { ahead[k] = __ldcs(matrix + row * of_each); },
+        [&](int k, int64_t row) {
+          if constexpr (kJoins) call.joined[row * vectors + column] = ahead[k];
+          const Floats values = unpacked<Short>(ahead[k]);
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        if (row + k * own.step < rows) ahead[k] = __ldcs(matrix + (row + k * own.step) * of_each);
-      }
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        if (row + k * own.step >= rows) break;
-        if constexpr (kJoins) call.joined[(row + k * own.step) * vectors + column] = ahead[k];
-        const Floats values = unpacked<Short>(ahead[k]);
-#pragma unroll
-        for (int i = 0; i < kVectorWidth; ++i) sums.at[i] += values.at[i];
-      }
-    }
+          for (int i = 0; i < kVectorWidth; ++i) sums.at[i] += values.at[i];
+        });
   }
   put_column_sums(sums, column, vectors, call.parts);
 }

@@ -14,6 +14,25 @@ struct RowsOfThread {
   int64_t step = int64_t{gridDim.y} * kColumnWarps;
 };
 
+/// For all rows of a thread: calls load(k, row) for the next kAhead of them, k from 0, then use(k, row) for
+/// the same ones. So loads of that many rows are in flight at once, into arrays of kAhead elements.
+template <int kAhead, class Load, class Use>
+__device__ __forceinline__ void for_rows_of_thread(int64_t rows, Load load, Use use) {
+  const auto [first, step] = RowsOfThread();
+  for (int64_t row = first; row < rows; row += kAhead * step) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (row + k * step >= rows) break;
+      load(k, row + k * step);
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (row + k * step >= rows) break;
+      use(k, row + k * step);
+    }
+  }
+}
+
 /// Adds the warps' sums over their rows, in the order of the warps, and writes the total to the thread
 /// block's row of `parts` (gridDim.y, 8 · vectors). All threads of the block must call this. Those of a
 /// column ≥ vectors write nothing.

@@ -54,7 +54,7 @@ quantised products|test_kernels|*QuantisedProduct.*:QuantisedMatrix.OfEveryCode*
 quantised products, norms, sums|test_kernels|QuantisedLinear.*|memcheck synccheck
 hidden layers|test_kernels|Shapes/GeluLayers.*_96_*|memcheck synccheck
 rollouts|test_evaluation|GpuRollout/GpuRollout_.*/OneLayerOneHead:GpuRollout/GpuRollout_.*/CompressedShort
-collection|test_collection|GpuCollection.UpdatesAs*:GpuCollection.HistoriesAreWhat*
+collection|test_collection|GpuCollection.UpdatesAs*:Families/GpuHistoriesOf.*/darkroom_terminal
 TABLE
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -153,46 +154,54 @@ TEST_F(GpuCollection, PoliciesThatTheGpuHasNoMemoryForAreRefusedByTheirKey) {
   }
 }
 
-TEST_F(GpuCollection, HistoriesAreWhatTheEnvironmentsDid) {
-  for (const char* env : {"darkroom", "darkroompermuted", "darkkeytodoor"}) {
-    for (const bool terminal : {false, true}) {
-      const EnvironmentOptions environment = room(env, 5, 7);  // episodes cross rollouts
-      const TaskFamily family = TaskFamily::of(environment);
-      CollectionOptions options = short_collection();
-      options.n_steps = 20;
-      options.total_source_timesteps = 2000;
-      options.terminal_next_states = terminal;
-      options.source_policies = terminal ? 2 : 1;
-      options.kept_streams = terminal ? 8 : 20;
-      GpuLearner learner(family, options, options.ppo(environment.family()));
-      const auto histories = learner.make_histories();
-      const std::vector<int64_t> tasks = {17, 3};
-      ASSERT_TRUE(learner.learn(tasks, {}, *histories));
-      for (size_t i = 0; i < tasks.size(); ++i) {
-        const History history = History::interleaved(histories->histories(i));
-        ASSERT_EQ(history.steps, 100);
-        const int64_t streams = options.streams_kept();
-        EnvironmentBatch batch(family, std::vector<int64_t>(static_cast<size_t>(streams), tasks[i]));
-        const auto row = [](const auto& array, int64_t step, int64_t length) {
-          return std::vector<int32_t>(array.begin() + step * length, array.begin() + (step + 1) * length);
-        };
-        const auto vector = [](std::span<const int32_t> values) {
-          return std::vector<int32_t>(values.begin(), values.end());
-        };
-        for (int64_t step = 0; step < history.steps; ++step) {
-          SCOPED_TRACE(testing::Message() << env << ", step " << step);
-          ASSERT_EQ(row(history.states, step, 2 * streams), vector(batch.states()));
-          batch.step(row(history.actions, step, streams));
-          ASSERT_EQ(row(history.next_states, step, 2 * streams),
-                    vector(terminal ? batch.next_states() : batch.states()));
-          ASSERT_EQ(row(history.rewards, step, streams), vector(batch.rewards()));
-          ASSERT_EQ(row(history.dones, step, streams),
-                    std::vector<int32_t>(static_cast<size_t>(streams), batch.done() ? 1 : 0));
-        }
-      }
+/// The family, and whether next states of an episode's last steps are those that were reached.
+class GpuHistoriesOf : public GpuCollection,
+                       public testing::WithParamInterface<std::tuple<std::string, bool>> {};
+
+TEST_P(GpuHistoriesOf, AreWhatTheEnvironmentsDid) {
+  const auto [env, terminal] = GetParam();
+  const EnvironmentOptions environment = room(env, 5, 7);  // episodes cross rollouts
+  const TaskFamily family = TaskFamily::of(environment);
+  CollectionOptions options = short_collection();
+  options.n_steps = 20;
+  options.total_source_timesteps = 2000;
+  options.terminal_next_states = terminal;
+  options.source_policies = terminal ? 2 : 1;
+  options.kept_streams = terminal ? 8 : 20;
+  GpuLearner learner(family, options, options.ppo(environment.family()));
+  const auto histories = learner.make_histories();
+  const std::vector<int64_t> tasks = {17, 3};
+  ASSERT_TRUE(learner.learn(tasks, {}, *histories));
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const History history = History::interleaved(histories->histories(i));
+    ASSERT_EQ(history.steps, 100);
+    const int64_t streams = options.streams_kept();
+    EnvironmentBatch batch(family, std::vector<int64_t>(static_cast<size_t>(streams), tasks[i]));
+    const auto row = [](const auto& array, int64_t step, int64_t length) {
+      return std::vector<int32_t>(array.begin() + step * length, array.begin() + (step + 1) * length);
+    };
+    const auto vector = [](std::span<const int32_t> values) {
+      return std::vector<int32_t>(values.begin(), values.end());
+    };
+    for (int64_t step = 0; step < history.steps; ++step) {
+      SCOPED_TRACE(testing::Message() << "step " << step);
+      ASSERT_EQ(row(history.states, step, 2 * streams), vector(batch.states()));
+      batch.step(row(history.actions, step, streams));
+      ASSERT_EQ(row(history.next_states, step, 2 * streams),
+                vector(terminal ? batch.next_states() : batch.states()));
+      ASSERT_EQ(row(history.rewards, step, streams), vector(batch.rewards()));
+      ASSERT_EQ(row(history.dones, step, streams),
+                std::vector<int32_t>(static_cast<size_t>(streams), batch.done() ? 1 : 0));
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, GpuHistoriesOf,
+                         testing::Combine(testing::Values("darkroom", "darkroompermuted", "darkkeytodoor"),
+                                          testing::Bool()),
+                         [](const auto& of) {
+                           return std::get<0>(of.param) + (std::get<1>(of.param) ? "_terminal" : "");
+                         });
 
 TEST_F(GpuCollection, DivergenceIsAnErrorThatNamesTheTaskAndTheLearningRate) {
   const EnvironmentOptions environment = room("darkroom", 5, 10);

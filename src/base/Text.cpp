@@ -114,6 +114,10 @@ std::string grouped(int64_t number) {
   return number < 0 ? "-" + digits : digits;
 }
 
+std::string counted(int64_t count, std::string_view one, std::string_view many) {
+  return fmt::format("{} {}", grouped(count), count == 1 ? one : many);
+}
+
 std::string human_duration(double seconds) {
   if (!std::isfinite(seconds)) return "?";
   if (seconds < 60) return fmt::format("{:.1f} s", seconds);

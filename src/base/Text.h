@@ -22,6 +22,8 @@ std::string abridged(std::string_view text, size_t most = 200);
 
 /// "1 234 567" with thin groups of three, for figures that people read.
 std::string grouped(int64_t number);
+/// "1 task", "2 000 tasks": `one` is what a single one is called, and `many` what several are.
+std::string counted(int64_t count, std::string_view one, std::string_view many);
 /// "8.2 s", "3 min 05 s", "2 h 10 min".
 std::string human_duration(double seconds);
 /// "512 B", "1.5 KiB", "3.2 GiB": binary units.

@@ -45,5 +45,12 @@ TEST(Text, FiguresForPeople) {
   EXPECT_EQ(human_bytes(1536), "1.5 KiB");
 }
 
+TEST(Text, CountsInTheRightWord) {
+  EXPECT_EQ(counted(1, "history", "histories"), "1 history");
+  EXPECT_EQ(counted(0, "history", "histories"), "0 histories");
+  EXPECT_EQ(counted(2, "history", "histories"), "2 histories");
+  EXPECT_EQ(counted(12345, "history", "histories"), "12 345 histories");
+}
+
 }  // namespace
 }  // namespace adtrain

@@ -143,13 +143,14 @@ int64_t ColumnWindowIndex::windows_of_task(size_t chosen) const {
                             ? fmt::format(", in the last {} of a history", shape_.last_fraction)
                             : "");
   throw DataError(fmt::format(
-      "{}: no window: {} steps of its longest history are used; expected {}; use {}{}{}, or {}", task.name,
+      "{}: no window: {} steps of its longest history are used; expected {}; use {}{}{}, or {}{}", task.name,
       longest, expected,
       shape_.packed              ? "a smaller window_margin"
       : shape_.last_fraction < 1 ? "a smaller n_transit"
                                  : "a smaller n_transit, in training at all positions sequence_packing: true",
       thinned_.empty() ? "" : ", a smaller episode_stride",
-      shape_.steps == kAllThereAre ? "" : ", more train_source_timesteps", kLeaveTaskOut));
+      shape_.steps == kAllThereAre ? "" : ", more train_source_timesteps", kLeaveTaskOut,
+      source_.doubt(chosen_[chosen])));
 }
 
 WindowFinder ColumnWindowIndex::finder() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -216,9 +217,9 @@ std::string ColumnWindows::description() const {
   const std::string groups =
       groups_.size() > 1 ? fmt::format(" in {} groups of equal spaces", groups_.size()) : "";
   const std::string rows =
-      packed() ? index_.packing_text() + "; of" : fmt::format("{} windows of", grouped(samples()));
-  return fmt::format("{} {} histories of {} tasks{}, {}", rows, grouped(index_.histories()),
-                     grouped(static_cast<int64_t>(origin_.tasks.size())), groups,
+      packed() ? index_.packing_text() + "; of" : counted(samples(), "window", "windows") + " of";
+  return fmt::format("{} {} of {}{}, {}", rows, counted(index_.histories(), "history", "histories"),
+                     counted(std::ssize(origin_.tasks), "task", "tasks"), groups,
                      origin_.held == nullptr ? "read in place" : "held in memory");
 }
 

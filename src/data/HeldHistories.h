@@ -63,6 +63,7 @@ class HeldHistories final : public HistorySource {
   const std::vector<TaskHistories>& tasks() const override { return source_.tasks(); }
   std::vector<TaskHistories> unrecorded() const override { return source_.unrecorded(); }
   std::string path_of(size_t task) const override { return source_.path_of(task); }
+  std::string doubt(size_t task) const override { return source_.doubt(task); }
   std::vector<std::filesystem::path> files() const override { return source_.files(); }
   size_t cached_bytes() const override { return bytes_ + source_.cached_bytes(); }
   void drop_cached() const override { source_.drop_cached(); }

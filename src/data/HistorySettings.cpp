@@ -1,6 +1,7 @@
 #include "data/HistorySettings.h"
 
 #include <array>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -30,6 +31,13 @@ bool tells_nothing_of_the_values(const std::string& name) {
   return false;
 }
 
+/// What a configuration says instead of a setting that files have only where it is used; null for all others,
+/// which every file that says its settings has.
+const char* value_where_absent(const std::string& name) {
+  if (name == "source_policies") return "1";
+  return name == "kept_streams" || name == "env_group" ? "null" : nullptr;
+}
+
 HistorySettings of_both(const HistorySettings& one, const HistorySettings& other) {
   HistorySettings all = one;
   all.insert(other.begin(), other.end());
@@ -37,6 +45,37 @@ HistorySettings of_both(const HistorySettings& one, const HistorySettings& other
 }
 
 }  // namespace
+
+bool determines_the_values(const std::string& name) {
+  // Those of collection/CollectionSettings.h, which tests hold beside these.
+  static const std::set<std::string> names = {"env",
+                                              "grid_size",
+                                              "horizon",
+                                              "alg",
+                                              "alg_seed",
+                                              "n_stream",
+                                              "n_steps",
+                                              "batch_size",
+                                              "n_epochs",
+                                              "total_source_timesteps",
+                                              "source_lr",
+                                              "gamma",
+                                              "gae_lambda",
+                                              "clip_range",
+                                              "ent_coef",
+                                              "vf_coef",
+                                              "env_worker",
+                                              "env_group",
+                                              "kept_streams",
+                                              "source_max_grad_norm",
+                                              "clip_actions",
+                                              "source_policies",
+                                              "terminal_next_states",
+                                              "max_episode_steps",
+                                              "source_hidden_units",
+                                              "source_normalize_observations"};
+  return names.contains(name);
+}
 
 std::vector<std::string> differences(const HistorySettings& before, const HistorySettings& now) {
   std::vector<std::string> list;
@@ -50,21 +89,38 @@ std::vector<std::string> differences(const HistorySettings& before, const Histor
 
 void check_collected_with(const std::filesystem::path& file, const HistorySettings& found,
                           const HistorySettings& expected) {
-  if (found.empty() || expected.empty()) return;
-  std::vector<std::string> contradictions, to_restore;
-  for (const auto& [name, ignored] : of_both(found, expected)) {
+  HistorySettings said = found;
+  std::erase_if(said, [&](const auto& attribute) {
+    const std::string& name = attribute.first;
+    return !determines_the_values(name) && !tells_nothing_of_the_values(name) && !expected.contains(name);
+  });
+  if (said.empty() || expected.empty()) return;
+  std::vector<std::string> contradictions, to_restore, to_add;
+  for (const auto& [name, ignored] : of_both(said, expected)) {
     if (tells_nothing_of_the_values(name)) continue;
-    const std::string held = value_of(found, name), wanted = value_of(expected, name);
+    const std::string held = value_of(said, name), wanted = value_of(expected, name);
     if (held == wanted) continue;
     contradictions.push_back(fmt::format("{} {} (the configuration says {})", name, held, wanted));
-    to_restore.push_back(fmt::format("--set {}={}", name, held == kAbsent ? "null" : held));
+    const char* const unused = value_where_absent(name);
+    if (said.contains(name)) {
+      to_restore.push_back(fmt::format("--set {}={}", name, held));
+    } else if (unused != nullptr) {
+      to_restore.push_back(fmt::format("--set {}={}", name, unused));
+    } else {
+      to_add.push_back(fmt::format("file.attrs['{}'] = '{}'", name, wanted));
+    }
   }
   if (contradictions.empty()) return;
-  throw DataError(fmt::format(
-      "{}: was collected with {}; expected the configuration's own settings. Use this file with {}; or "
-      "choose another traj_dir or alg_seed and collect there; or replace the file by `adtrain collect` "
-      "with --overwrite",
-      file.string(), join(contradictions, ", "), join(to_restore, " ")));
+  std::vector<std::string> ways;
+  if (!to_restore.empty()) ways.push_back(fmt::format("use this file with {}", join(to_restore, " ")));
+  if (!to_add.empty()) {
+    ways.push_back(
+        fmt::format("let the file say what it lacks, if it was collected so (h5py: {})", join(to_add, "; ")));
+  }
+  ways.emplace_back("choose another traj_dir or alg_seed and collect there");
+  ways.emplace_back("replace the file by `adtrain collect` with --overwrite");
+  throw DataError(fmt::format("{}: was collected with {}; expected the configuration's own settings: {}",
+                              file.string(), join(contradictions, ", "), join(ways, "; or ")));
 }
 
 }  // namespace adtrain

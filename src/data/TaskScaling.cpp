@@ -163,13 +163,20 @@ std::string TaskScaling::to_json() const {
 
 const TaskScale* TaskScaling::find(const std::string& task, const std::string& group) const {
   const std::string by_number = "task " + task;
-  const TaskScale* unnamed = nullptr;
+  const TaskScale *named = nullptr, *unnamed = nullptr;
   for (const TaskScale& known : tasks_) {
     if (known.group != group) continue;
-    if (known.task == task) return &known;
     if (known.task == by_number && fmt::format("{}", known.number) == task) unnamed = &known;
+    if (known.task != task) continue;
+    if (named == nullptr) named = &known;
+    if (named->trained == known.trained) continue;
+    throw DataError(fmt::format(
+        "two tasks of the run are called '{}'{}: it was trained on one, and the other was held out; expected "
+        "a name of its own for each, as tasks are known by their names: rename one in the histories and "
+        "train again",
+        abridged(task), group.empty() ? "" : fmt::format(" in group {}", abridged(group))));
   }
-  return unnamed;
+  return named != nullptr ? named : unnamed;
 }
 
 const TaskScale* TaskScaling::find_number(int64_t number, const std::string& group) const {
@@ -231,7 +238,11 @@ double reward_scale_of(const TaskHistories& task) {
 
 std::optional<double> score_of(const TaskHistories& task, const std::string& whose) {
   const auto score = attribute_of(task, whose, "score");
-  return score ? score->value : std::nullopt;
+  constexpr const char* kNaN = "null";  // as JSON, which has no such number, says it
+  if (!score || score->text == kNaN) return std::nullopt;
+  if (score->value) return score->value;
+  throw DataError(fmt::format("{}: {} is '{}'; expected a number, or no such attribute", task.name,
+                              score->name, score->text));
 }
 
 }  // namespace adtrain

@@ -42,7 +42,8 @@ class TaskScaling {
 
   const std::vector<TaskScale>& tasks() const { return tasks_; }
   /// The task of that name; null where it is not there. One that its data do not name is called `task 3`, by
-  /// its number, and is found as `3`, too: a list of numbers calls it so.
+  /// its number, and is found as `3`, too: a list of numbers calls it so. Throws DataError where training saw
+  /// one task of that name and held out another.
   const TaskScale* find(const std::string& task, const std::string& group = "") const;
   /// The task of that number, which is not kNoNumber.
   const TaskScale* find_number(int64_t number, const std::string& group = "") const;
@@ -65,7 +66,7 @@ void measure_observations(const HistorySource& source, size_t task, TaskScale& s
 /// that is no number above 0.
 double reward_scale_of(const TaskHistories& task);
 /// The same of its attribute random-score or expert-score (or random_score, expert_score): `whose` is
-/// "random" or "expert". Nothing where there is none, or a NaN.
+/// "random" or "expert". Nothing where there is none, or a NaN. Throws DataError where it is no number.
 std::optional<double> score_of(const TaskHistories& task, const std::string& whose);
 
 }  // namespace adtrain

@@ -46,8 +46,9 @@ class RowWriter {
 }  // namespace
 
 std::string TransitionWindows::description() const {
-  return fmt::format("{} windows of {} histories, {} in memory", grouped(samples()),
-                     grouped(histories_.histories()), human_bytes(static_cast<double>(bytes())));
+  return fmt::format("{} of {}, {} in memory", counted(samples(), "window", "windows"),
+                     counted(histories_.histories(), "history", "histories"),
+                     human_bytes(static_cast<double>(bytes())));
 }
 
 Batch TransitionWindows::assemble(std::span<const int64_t> samples) const {

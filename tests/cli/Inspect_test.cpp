@@ -159,6 +159,10 @@ TEST(InspectHistories, WrongInputEndsWithItsExitCode) {
   fails("", 2, "missing argument");
   fails("missing.hdf5", 4, "missing.hdf5: found nothing; expected learning histories");
   fails("xland.hdf5 --format vintx", 2, "did you mean 'vintix'?");
+  fails("xland.hdf5 --format adtrain", 4,
+        "xland.hdf5: found xland (the attribute ruleset-id of group 0); expected");
+  fails("odd.hdf5 --format xland", 4,
+        "odd.hdf5: found adtrain version 2 (the attribute adtrain-format of the root)");
   fails("xland.hdf5 --tasks -1", 2, "--tasks: found -1");
   fails("xland.hdf5 --out x.gif", 2, "expected a name that ends in .svg, .pdf or .png");
   fails("xland.hdf5 --out /dev/null/x.svg", 3, "choose a folder that can be written");

@@ -1,6 +1,7 @@
 #include "collection/Collector.h"
 
 #include <atomic>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -189,6 +190,26 @@ TEST(Collector, LearnsDamagedTasksAgainAndSaysSo) {
   EXPECT_TRUE(Collector(tiny_room(), tiny_collection(1)).run(path, listener));
   EXPECT_THAT(reasons, testing::ElementsAre(HasSubstr("0.hdf5")));
   EXPECT_EQ(read_file(path), expected);
+}
+
+TEST(CollectionSettings, AllAreKnownToReadersOfFiles) {
+  CollectionOptions options = tiny_collection(1);
+  options.source_policies = 2;
+  options.kept_streams = 2;
+  options.history_compression = 1;
+  options.optimal_actions = true;
+  WorkerOptions workers;
+  workers.env_worker = "lessons:make_names";
+  workers.env_group = "lessons";
+  workers.env_random_episodes = 3;
+  const std::set<std::string> of_the_file = {"history_compression", "write_compress_markers",
+                                             "optimal_actions", "env_random_episodes"};
+  for (const HistorySettings& settings :
+       {collection_settings(tiny_room(), options), own_collection_settings(tiny_room(), options, workers)}) {
+    for (const auto& [name, value] : settings)
+      EXPECT_NE(determines_the_values(name), of_the_file.contains(name)) << name;
+  }
+  EXPECT_FALSE(determines_the_values("author"));
 }
 
 TEST(Collector, TheFileTellsHowItWasCollected) {

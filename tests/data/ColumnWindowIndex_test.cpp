@@ -178,6 +178,26 @@ TEST(ColumnWindowIndex, ATaskWithoutAWindowIsNamed) {
   EXPECT_EQ(ColumnWindowIndex(source, {0}, {.length = 10, .margin = 1}).size(), 39);
 }
 
+TEST(ColumnWindowIndex, WhereAxesLookExchangedThatIsSaid) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "a.hdf5";
+  run_python(fmt::format(R"(
+with h5py.File('{}', 'w') as f:
+    f.attrs['adtrain-format'] = 2
+    for name in 'states', 'actions', 'rewards':
+        f['0/' + name] = np.zeros((3, 100), 'u1')
+)",
+                         file.string()));
+  const auto source = HistorySource::open(file);
+  try {
+    const ColumnWindowIndex index(*source, {0}, {.length = 10});
+    FAIL() << "expected a DataError";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("task 0: no window: 3 steps"),
+                                    HasSubstr("no attribute axes, which then is time,stream")));
+  }
+}
+
 TEST(ColumnWindowIndex, EpisodesCannotBeLeftOutWhereTheDataDoNotTellThem) {
   MemoryHistories source({kColumns[0], kColumns[1], kColumns[2]});
   source.add(0, 50);

@@ -84,6 +84,26 @@ std::string all_of(const BatchAssembler& windows) {
   return bytes;
 }
 
+TEST(ColumnWindows, AreCountedInWords) {
+  const TemporaryFolder folder;
+  run_python(fmt::format(R"(
+for name, tasks in ('one', 1), ('two', 2):
+    with h5py.File(f'{}/{{name}}.hdf5', 'w') as f:
+        f.attrs.update({{'adtrain-format': 2, 'observation-space': '{{"type": "Discrete", "n": 3}}',
+                        'action-space': '{{"type": "Discrete", "n": 3}}'}})
+        for task in range(tasks):
+            for column in 'states', 'actions', 'rewards':
+                f[f'{{task}}/{{column}}'] = np.zeros((20, 1), 'u1')
+)",
+                         folder.path().string()));
+  const auto described = [&](const char* name, int64_t length) {
+    const auto source = HistorySource::open(folder.path() / name);
+    return windows_of(*source, {.length = length}).description();
+  };
+  EXPECT_EQ(described("one.hdf5", 20), "1 window of 1 history of 1 task, read in place");
+  EXPECT_EQ(described("two.hdf5", 19), "4 windows of 2 histories of 2 tasks, read in place");
+}
+
 TEST(ColumnWindows, AreThoseOfXlandsLoader) {
   const WrittenHistories& written = WrittenHistories::get("xland");
   RandomStream random(written.seed);

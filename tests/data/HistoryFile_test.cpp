@@ -13,6 +13,7 @@
 #include "base/Error.h"
 #include "data/HistoryFileWriter.h"
 #include "data/HistorySamples.h"
+#include "data/formats/WrittenHistories.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
@@ -209,6 +210,46 @@ TEST(HistoryFile, MayHoldAnyTasksAndMoreThanTasks) {
     name = other;
     EXPECT_EQ(HistoryFile(file.path).tasks().text(), "1") << other << " is no task";
   }
+}
+
+/// The settings that a file has after h5py has set these attributes.
+HistorySettings settings_after(const std::string& attributes) {
+  const SampleFile file;
+  run_python(fmt::format("h5py.File('{}', 'r+').attrs.update({})\n", file.path.string(), attributes));
+  return HistoryFile(file.path).settings();
+}
+
+TEST(HistoryFile, SettingsMayBeTextsOfAnyLengthAndNumbers) {
+  const HistorySettings found = settings_after(
+      "{'env': 'darkroom', 'alg': np.bytes_('PPO'), 'grid_size': 9, 'horizon': np.uint16(20), 'gamma': 0.99, "
+      "'clip_range': np.float32(0.2), 'gae_lambda': 1.0, 'terminal_next_states': True, 'n_steps': [80], "
+      "'author': 'Zoë'}");
+  EXPECT_EQ(found.at("env"), "darkroom") << "h5py writes a text of variable length";
+  EXPECT_EQ(found.at("alg"), "PPO");
+  EXPECT_EQ(found.at("grid_size"), "9");
+  EXPECT_EQ(found.at("horizon"), "20");
+  EXPECT_EQ(found.at("gamma"), "0.99");
+  EXPECT_EQ(found.at("clip_range"), "0.2");
+  EXPECT_EQ(found.at("gae_lambda"), fmt::format("{}", 1.0)) << "as a configuration's are written";
+  EXPECT_EQ(found.at("terminal_next_states"), "true");
+  EXPECT_EQ(found.at("n_steps"), "80");
+  EXPECT_EQ(found.at("author"), "Zoë");
+}
+
+TEST(HistoryFile, ASettingThatIsNoSingleValueIsNamed) {
+  const auto complaint = [](const std::string& attributes) -> std::string {
+    try {
+      settings_after(attributes);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "no complaint";
+  };
+  EXPECT_THAT(complaint("{'horizon': [20, 30]}"),
+              AllOf(HasSubstr("history.hdf5: attribute horizon holds 2 values: integers of 8 bytes"),
+                    HasSubstr("expected what the histories were collected with, as one text or one number")));
+  EXPECT_THAT(complaint("{'gamma': 1j}"), HasSubstr("attribute gamma holds 1 value: compounds of 16 bytes"));
+  EXPECT_EQ(complaint("{'notes': [1, 2]}"), "no complaint") << "it is no setting";
 }
 
 TEST(HistoryFile, SaysWhereMoreIsAskedForThanThereIs) {

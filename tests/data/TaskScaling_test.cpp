@@ -97,6 +97,40 @@ TEST(TaskScaling, TheDataMayScaleRewards) {
   EXPECT_THROW(reward_scale_of({"a", 0, 0, {{"reward-scale", "-1"}}, {}}), DataError);
 }
 
+TEST(TaskScaling, ANameOnBothSidesTellsNothing) {
+  TaskScale walk;
+  walk.task = "walk";
+  TaskScale other = walk;
+  other.number = 1;
+  const TaskScaling alike({walk, other});
+  EXPECT_EQ(alike.find("walk")->number, 0);
+  other.trained = false;
+  const TaskScaling apart({walk, other});
+  try {
+    apart.find("walk");
+    FAIL() << "expected a DataError";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("two tasks of the run are called 'walk': it was trained on one"));
+  }
+  EXPECT_EQ(apart.find("run"), nullptr);
+  EXPECT_EQ(apart.find_number(1)->number, 1);
+}
+
+TEST(TaskScaling, ScoresAreNumbers) {
+  const auto score = [](const std::string& text) {
+    return score_of({"a", 0, 0, {{"expert-score", text}}, {}}, "expert");
+  };
+  EXPECT_EQ(score("12.5"), 12.5);
+  EXPECT_FALSE(score("null").has_value()) << "a NaN, as the process that reads HDF5 says it";
+  EXPECT_FALSE(score_of({"a", 0, 0, {}, {}}, "random").has_value());
+  try {
+    score("many");
+    FAIL() << "expected a DataError";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a: expert-score is 'many'; expected a number"));
+  }
+}
+
 TEST(TaskScaling, ObservationsThatAreNotFiniteAreNamed) {
   MemoryHistories source({{ColumnKind::kObservations, ElementType::kFloat32, {}}});
   source.add(0, 10);

@@ -43,11 +43,16 @@ class HistoryArrays {
   using Group = std::map<ColumnKind, std::shared_ptr<const ArrayLayout>>;
   std::shared_ptr<const Group> group(const std::string& path, const std::string& name);
 
-  /// The column of a group, or nothing. Throws DataError where its values differ in type, or its shape is not
-  /// `leading` followed by the row.
-  static std::shared_ptr<const ArrayLayout> expect(const Group& group, const ColumnType& column,
-                                                   const std::vector<int64_t>& leading,
-                                                   const std::string& place);
+  /// The column of a group. Throws DataError where it is missing, where its values differ in type, or where
+  /// its shape is not `leading` followed by the row; where most data sets of the group have other leading
+  /// axes, it names one that has these. `place` is that of the group, and `remedy` what to do where the
+  /// column is missing.
+  std::shared_ptr<const ArrayLayout> expect(const Group& group, const ColumnType& column,
+                                            const std::vector<int64_t>& leading, const std::string& place,
+                                            const std::string& remedy);
+  /// Which data set of a group may be meant by a column that it lacks, and what to do then; "" where none is
+  /// called nearly so.
+  std::string nearly(ColumnKind kind, const std::string& path, const std::string& name);
   void read(const std::vector<ArrayPart>& parts) { files_->reader.read(parts); }
   size_t cached_bytes() const { return files_->reader.cached_bytes(); }
   void drop_cached() { files_->reader.drop_cached(); }

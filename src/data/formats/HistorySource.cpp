@@ -82,9 +82,11 @@ std::unique_ptr<HistorySource> HistorySource::open(const fs::path& path,
   throw DataError(fmt::format(
       "{}: found {}; expected {} (docs/history-formats.md)", path.string(), found,
       options.format
-          ? fmt::format("histories of the format {}", name_of(*options.format))
-          : "learning histories: an HDF5 file with a group a task, as adtrain and XLand have it, or "
-            "a folder DOMAIN/TASK/*.h5 of Vintix"));
+          ? fmt::format("histories of the format {}, as history_format or --format says; without it, the "
+                        "format is recognised by what is there",
+                        name_of(*options.format))
+          : "learning histories: an HDF5 file with a group a task, as adtrain and XLand have it, named by a "
+            "plain number (0, 1, …), or a folder DOMAIN/TASK/*.h5 of Vintix"));
 }
 
 std::unique_ptr<HistorySource> HistorySource::open_all(const std::vector<fs::path>& paths,

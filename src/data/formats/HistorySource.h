@@ -50,7 +50,8 @@ struct HistoryFiles;
 
 /// How a source reads.
 struct HistorySourceOptions {
-  std::optional<HistoryFormat> format;     ///< nothing: recognised by what is found
+  /// Expected; data that bear no format's mark are read as it. Nothing: recognised by what is found.
+  std::optional<HistoryFormat> format;
   size_t cache_bytes = size_t{256} << 20;  ///< of inflated chunks
   /// To which the paths of a list's tasks are relative (ListedTasks); "" is the current folder.
   std::filesystem::path list_folder = {};
@@ -65,7 +66,7 @@ struct HistorySourceOptions {
 class HistorySource {
  public:
   /// A file or a folder, or a list of tasks (ListedTasks). Throws DataError where it is missing, damaged, or
-  /// of no known format: then it says what was found.
+  /// of no known format, or bears the mark of another than `options` expect: then it says what was found.
   static std::unique_ptr<HistorySource> open(const std::filesystem::path& path,
                                              const HistorySourceOptions& options = {});
   /// The tasks of all paths, one at least, in this order (JoinedHistories). Throws besides where two paths
@@ -87,6 +88,8 @@ class HistorySource {
   virtual std::vector<TaskHistories> unrecorded() const { return {}; }
   /// The path that holds a task, where there are several; else "".
   virtual std::string path_of(size_t /*task*/) const { return ""; }
+  /// What looks wrong with a task that can be read all the same, as the end of a message: "; …", or "".
+  virtual std::string doubt(size_t /*task*/) const { return ""; }
   /// All files that are read, in the order of tasks and their histories.
   virtual std::vector<std::filesystem::path> files() const { return {}; }
   /// Of inflated chunks that are kept in memory now.

@@ -100,6 +100,11 @@ std::vector<TaskHistories> JoinedHistories::unrecorded() const {
   return all;
 }
 
+std::string JoinedHistories::doubt(size_t task) const {
+  const Place& place = places_.at(task);
+  return parts_[place.part].source->doubt(place.task);
+}
+
 std::vector<std::filesystem::path> JoinedHistories::files() const {
   std::vector<std::filesystem::path> all;
   for (const Part& part : parts_) {

@@ -28,6 +28,7 @@ class JoinedHistories : public HistorySource {
   const std::vector<TaskHistories>& tasks() const override { return tasks_; }
   std::vector<TaskHistories> unrecorded() const override;
   std::string path_of(size_t task) const override { return part_of(task).path.string(); }
+  std::string doubt(size_t task) const override;
   std::vector<std::filesystem::path> files() const override;
   /// Parts that share their files count once.
   size_t cached_bytes() const override { return parts_.front().source->cached_bytes(); }

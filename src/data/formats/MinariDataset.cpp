@@ -215,7 +215,7 @@ class MinariDataset::EpisodeReading {
     column.type = type != nullptr ? *type : ColumnType{kind, ElementType::kFloat64, {}};
     if (type == nullptr && found != group_->end()) column.type.type = found->second->type;
     ArrayPart part;
-    part.array = HistoryArrays::expect(*group_, column.type, {extent}, place_);
+    part.array = dataset_.arrays_->expect(*group_, column.type, {extent}, place_, "fetch the data set again");
     part.first.assign(part.array->shape.size(), 0);
     part.count = part.array->shape;
     part.count.front() = count;

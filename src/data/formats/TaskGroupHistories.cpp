@@ -1,8 +1,10 @@
 #include "data/formats/TaskGroupHistories.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -61,6 +63,27 @@ std::string words_for(const std::vector<std::string>& names) {
                      names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "");
 }
 
+/// Other groups may stand beside those of tasks, but one that holds a task's columns is a task under a wrong
+/// name, which would be missed. Throws DataError that names such groups; `next` is a number that is free.
+void refuse_misnamed(Hdf5Metadata& metadata, const std::string& path, const std::vector<std::string>& others,
+                     int64_t next) {
+  constexpr size_t kShown = 5;
+  const std::vector<std::string> misnamed =
+      metadata.groups_with(path, others, {"states", "actions", "rewards"});
+  if (misnamed.empty()) return;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(kShown, misnamed.size()); ++i)
+    shown.push_back(fmt::format("'{}'", abridged(misnamed[i], 40)));
+  throw DataError(
+      fmt::format("{}: found {} {}{} with columns of a task; expected plain numbers as the names of tasks' "
+                  "groups: 0, 1, …; "
+                  "rename each, as h5py does with file.move('{}', '{}'), and let its attribute task say what "
+                  "it is called",
+                  path, misnamed.size() == 1 ? "a group" : "the groups", join(shown, ", "),
+                  misnamed.size() > kShown ? fmt::format(" and {} more", misnamed.size() - kShown) : "",
+                  abridged(misnamed.front(), 40), next));
+}
+
 /// The extent of an axis; 0 where there is none.
 int64_t extent_of(const Hdf5Metadata::Surveyed& surveyed, size_t axis) {
   return surveyed.shape && axis < surveyed.shape->size() ? surveyed.shape->at(axis) : 0;
@@ -93,44 +116,70 @@ std::unique_ptr<TaskGroupHistories> TaskGroupHistories::open(const std::filesyst
   Hdf5Metadata& metadata = shared.files->metadata;
   std::vector<std::string> names = metadata.names(path, "/");
   found = words_for(names);
+  std::vector<std::string> others;
+  std::ranges::copy_if(names, std::back_inserter(others),
+                       [](const std::string& name) { return !is_task(name); });
   std::erase_if(names, [](const std::string& name) { return !is_task(name); });
-  if (names.empty()) return nullptr;
   std::ranges::sort(names, {}, [](const std::string& name) { return std::stoll(name); });
-  std::unique_ptr<TaskGroupHistories> source(new TaskGroupHistories(path, std::move(names), shared));
   const json root = metadata.attributes(path, "/");
-  if (const std::string other = source->recognise(options, root); !other.empty()) {
-    found += " " + other;
-    return nullptr;
-  }
+  if (root.contains(kFormatAttribute))
+    refuse_misnamed(metadata, path, others, names.empty() ? 0 : std::stoll(names.back()) + 1);
+  if (names.empty()) return nullptr;
+  std::unique_ptr<TaskGroupHistories> source(new TaskGroupHistories(path, std::move(names), shared));
+  if (!source->recognise(options, root, found)) return nullptr;
   source->survey();
   source->describe_spaces(root);
   return source;
 }
 
-/// By what the root and the first task say; "", or why the file is of another format.
-std::string TaskGroupHistories::recognise(const HistorySourceOptions& options, const json& root) {
-  const auto columns = arrays_.group(path_, names_.front());
+/// By what the root and the first task say. Where it is of another format, `found` says so.
+bool TaskGroupHistories::recognise(const HistorySourceOptions& options, const json& root,
+                                   std::string& found) {
+  const std::string& first = names_.front();
+  const auto columns = arrays_.group(path_, first);
   for (const ColumnKind kind : {ColumnKind::kObservations, ColumnKind::kActions, ColumnKind::kRewards}) {
-    if (!columns->contains(kind)) return fmt::format("without {} in group {}", name_of(kind), names_.front());
+    if (columns->contains(kind)) continue;
+    const std::string slip = arrays_.nearly(kind, path_, first);
+    found += fmt::format(" without {} in group {}{}{}", name_of(kind), first, slip.empty() ? "" : ": ", slip);
+    return false;
   }
   const bool versioned = root.contains(kFormatAttribute);
   const bool next_states = columns->contains(ColumnKind::kNextObservations);
-  const bool xland =
-      !versioned && !next_states && arrays_.metadata().attributes(path_, names_.front()).contains(kRuleset);
+  const bool ruleset = !versioned && arrays_.metadata().attributes(path_, first).contains(kRuleset);
+  // A file may bear the marks of XLand and of version 1; then version 1 is taken, unless XLand is expected.
+  const bool xland = ruleset && !next_states, version1 = next_states && !ruleset;
   if (!options.format && !versioned && !next_states && !xland) {
-    return fmt::format(
-        "without next_states in group {}, as version 1 of adtrain has them, its attribute "
+    found += fmt::format(
+        " without next_states in group {}, as version 1 of adtrain has them, its attribute "
         "{}, as XLand has it, and the attribute {} of the root, as version 2 has it",
-        names_.front(), kRuleset, kFormatAttribute);
+        first, kRuleset, kFormatAttribute);
+    return false;
   }
   format_ = options.format.value_or(xland ? HistoryFormat::kXland : HistoryFormat::kAdtrain);
-  if (format_ == HistoryFormat::kVintix) return "with tasks in its root";
-  stream_first_ = format_ == HistoryFormat::kXland;
-  if (versioned && format_ == HistoryFormat::kAdtrain) read_version(root);
-  description_ = fmt::format("{}one group a task, {} first",
-                             format_ == HistoryFormat::kXland ? "" : fmt::format("version {}, ", version_),
-                             stream_first_ ? "stream" : "time");
-  return "";
+  const bool ours = format_ == HistoryFormat::kAdtrain, xlands = format_ == HistoryFormat::kXland;
+  if (versioned && !ours) {
+    found = fmt::format("adtrain version {} (the attribute {} of the root)",
+                        abridged(text_of(root, kFormatAttribute)), kFormatAttribute);
+    return false;
+  }
+  if (version1 && !ours) {
+    found = fmt::format("adtrain version 1 (next_states in group {})", first);
+    return false;
+  }
+  if (xland && !xlands) {
+    found = fmt::format("xland (the attribute {} of group {})", kRuleset, first);
+    return false;
+  }
+  if (!ours && !xlands) {
+    found += " with tasks in its root";
+    return false;
+  }
+  stream_first_ = xlands;
+  if (versioned) read_version(root);
+  description_ =
+      fmt::format("{}one group a task, {} first", xlands ? "" : fmt::format("version {}, ", version_),
+                  stream_first_ ? "stream" : "time");
+  return true;
 }
 
 void TaskGroupHistories::read_version(const json& root) {
@@ -146,6 +195,17 @@ void TaskGroupHistories::read_version(const json& root) {
                                 abridged(axes)));
   }
   stream_first_ = axes == "stream,time";
+  axes_said_ = root.contains("axes");
+}
+
+std::string TaskGroupHistories::doubt(size_t task) const {
+  constexpr int64_t kFar = 4;
+  const std::vector<int64_t>& steps = tasks_.at(task).steps;
+  if (axes_said_ || kFar * steps.front() > std::ssize(steps)) return "";
+  return fmt::format(
+      "; the root has no attribute axes, which then is time,stream, and {} steps of {} streams look as if "
+      "streams came first: if they do, set it, as h5py does with file.attrs['axes'] = 'stream,time'",
+      steps.front(), steps.size());
 }
 
 bool TaskGroupHistories::stream_first(ColumnKind kind) const {
@@ -190,9 +250,10 @@ size_t TaskGroupHistories::group_of(const std::string& name, const TaskHistories
   made.name = group;
   const auto arrays = arrays_.group(path_, name);
   for (const ColumnKind kind : {ColumnKind::kObservations, ColumnKind::kActions, ColumnKind::kRewards}) {
-    if (!arrays->contains(kind))
-      throw DataError(fmt::format("{}: group {} has no {}; expected states, actions and rewards", path_, name,
-                                  name_of(kind)));
+    if (arrays->contains(kind)) continue;
+    const std::string slip = arrays_.nearly(kind, path_, name);
+    throw DataError(fmt::format("{}: group {} has no {}; expected states, actions and rewards{}{}", path_,
+                                name, name_of(kind), slip.empty() ? "" : "; ", slip));
   }
   for (const auto& [kind, array] : *arrays) made.columns.push_back(column_type_of(kind, *array, 2));
   spaces_.push_back(std::move(made));
@@ -273,9 +334,10 @@ void TaskGroupHistories::read_columns(size_t task, size_t history, int64_t first
   for (Column& column : window.columns) {
     const bool by_stream = stream_first(column.type.kind);
     ArrayPart part;
-    part.array = HistoryArrays::expect(*arrays, column.type,
-                                       by_stream ? std::vector{streams, steps} : std::vector{steps, streams},
-                                       fmt::format("{}: group {}", path_, name));
+    part.array = arrays_.expect(
+        *arrays, column.type, by_stream ? std::vector{streams, steps} : std::vector{steps, streams},
+        fmt::format("{}: group {}", path_, name),
+        format_ == HistoryFormat::kXland ? "fetch the file again" : "write them in this group, too");
     part.first = {static_cast<int64_t>(history), first};
     part.count = {1, count};
     if (!by_stream) {

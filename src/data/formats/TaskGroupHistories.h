@@ -26,6 +26,8 @@ class TaskGroupHistories : public HistorySource {
   std::string description() const override { return description_; }
   const std::vector<SpaceGroup>& groups() const override { return spaces_; }
   const std::vector<TaskHistories>& tasks() const override { return tasks_; }
+  /// Whether it looks as if streams came first, where no attribute says what does.
+  std::string doubt(size_t task) const override;
   std::vector<std::filesystem::path> files() const override { return {path_}; }
   size_t cached_bytes() const override { return arrays_.cached_bytes(); }
   void drop_cached() const override { arrays_.drop_cached(); }
@@ -37,7 +39,7 @@ class TaskGroupHistories : public HistorySource {
  private:
   TaskGroupHistories(std::string path, std::vector<std::string> names, const HistorySourceOptions& options);
 
-  std::string recognise(const HistorySourceOptions& options, const nlohmann::json& root);
+  bool recognise(const HistorySourceOptions& options, const nlohmann::json& root, std::string& found);
   void read_version(const nlohmann::json& root);
   void survey();
   TaskHistories task_of(const std::string& name, const Hdf5Metadata::Surveyed& surveyed) const;
@@ -57,6 +59,7 @@ class TaskGroupHistories : public HistorySource {
   HistoryFormat format_ = HistoryFormat::kAdtrain;
   int64_t version_ = 1;  ///< of our format
   bool stream_first_ = false;
+  bool axes_said_ = true;  ///< by an attribute or by the format
   std::string description_;
   std::vector<SpaceGroup> spaces_;
   std::vector<TaskHistories> tasks_;

@@ -266,8 +266,9 @@ void VintixHistories::read_columns(size_t task, size_t history, int64_t first, i
     const int64_t begin = std::max(first, piece->first), end = std::min(first + count, piece->last + 1);
     for (Column& column : window.columns) {
       ArrayPart part;
-      part.array = HistoryArrays::expect(*arrays, column.type, {piece->last - piece->first + 1},
-                                         fmt::format("{}: group {}", trajectory.path, piece->name()));
+      part.array =
+          arrays_.expect(*arrays, column.type, {piece->last - piece->first + 1},
+                         fmt::format("{}: group {}", trajectory.path, piece->name()), "fetch the file again");
       part.first.assign(part.array->shape.size(), 0);
       part.first.front() = begin - piece->first;
       part.count = {end - begin};

@@ -85,6 +85,26 @@ std::vector<Hdf5Metadata::Surveyed> Hdf5Metadata::survey(const std::string& path
   return all;
 }
 
+std::vector<std::string> Hdf5Metadata::groups_with(const std::string& path,
+                                                   const std::vector<std::string>& names,
+                                                   const std::vector<std::string>& datasets) {
+  constexpr size_t kNamesAtATime = 128, kLongestName = 1024;  // even as JSON they fit one message
+  std::vector<std::string> found, part;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].size() <= kLongestName) part.push_back(names[i]);
+    const bool is_last = i + 1 == names.size();
+    if (part.empty() || (part.size() < kNamesAtATime && !is_last)) continue;
+    exchange({{"do", "groups_with"}, {"path", path}, {"names", part}, {"datasets", datasets}},
+             fmt::format("{}: looking into group {} and the next", path, part.front()),
+             [&found](const json& answer) {
+               for (const json& name : answer.at("names")) found.push_back(name);
+               return false;
+             });
+    part.clear();
+  }
+  return found;
+}
+
 std::map<std::string, json> Hdf5Metadata::layouts(const std::string& path, const std::string& group) {
   std::map<std::string, json> found;
   exchange({{"do", "layouts"}, {"path", path}, {"group", group}},

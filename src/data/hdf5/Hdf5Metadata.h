@@ -47,6 +47,11 @@ class Hdf5Metadata {
   std::vector<Surveyed> survey(const std::string& path, const std::vector<std::string>& groups,
                                const std::string& dataset);
 
+  /// Those of `names`, in the root, that are groups and hold all of these data sets. Names of more than 1 KiB
+  /// are passed over.
+  std::vector<std::string> groups_with(const std::string& path, const std::vector<std::string>& names,
+                                       const std::vector<std::string>& datasets);
+
   /// How the data sets of a group lie in the file, as ArrayLayout::from_json takes it, by name.
   std::map<std::string, nlohmann::json> layouts(const std::string& path, const std::string& group);
 

@@ -14,14 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-/// h5py's booleans: an enumeration over one byte with the members FALSE and TRUE.
-bool is_boolean(hid_t type) {
-  if (H5Tget_class(type) != H5T_ENUM || H5Tget_size(type) != 1 || H5Tget_nmembers(type) != 2) return false;
-  int8_t no = -1, yes = -1;
-  return H5Tenum_valueof(type, "FALSE", &no) >= 0 && H5Tenum_valueof(type, "TRUE", &yes) >= 0 && no == 0 &&
-         yes == 1;
-}
-
 /// IEEE 754's binary16, binary32 or binary64: a bfloat16 has two bytes too.
 std::string real_name(hid_t type) {
   size_t sign = 0, exponent_at = 0, exponent = 0, mantissa_at = 0, mantissa = 0;
@@ -43,16 +35,6 @@ std::string type_name(hid_t type) {
   const std::string name =
       fmt::format("{}int{}", H5Tget_sign(type) == H5T_SGN_NONE ? "u" : "", 8 * H5Tget_size(type));
   return element_type_of(name) ? name : "";
-}
-
-/// For a message about a type that is not read.
-std::string words_for(hid_t type) {
-  constexpr std::array<const char*, 11> kClasses = {
-      "integers",  "reals",      "times",        "texts",          "bit fields", "opaque bytes",
-      "compounds", "references", "enumerations", "variable lists", "arrays"};
-  const auto kind = static_cast<size_t>(H5Tget_class(type));
-  return fmt::format("{} of {} bytes", kind < kClasses.size() ? kClasses[kind] : "values of an unknown class",
-                     H5Tget_size(type));
 }
 
 std::vector<hsize_t> extents_of(const Hdf5Handle& dataset) {
@@ -116,13 +98,29 @@ void add_storage(const Hdf5Handle& dataset, json& description) {
 
 }  // namespace
 
+bool is_boolean(hid_t type) {
+  if (H5Tget_class(type) != H5T_ENUM || H5Tget_size(type) != 1 || H5Tget_nmembers(type) != 2) return false;
+  int8_t no = -1, yes = -1;
+  return H5Tenum_valueof(type, "FALSE", &no) >= 0 && H5Tenum_valueof(type, "TRUE", &yes) >= 0 && no == 0 &&
+         yes == 1;
+}
+
+std::string words_for_type(hid_t type) {
+  constexpr std::array<const char*, 11> kClasses = {
+      "integers",  "reals",      "times",        "texts",          "bit fields", "opaque bytes",
+      "compounds", "references", "enumerations", "variable lists", "arrays"};
+  const auto kind = static_cast<size_t>(H5Tget_class(type));
+  return fmt::format("{} of {} bytes", kind < kClasses.size() ? kClasses[kind] : "values of an unknown class",
+                     H5Tget_size(type));
+}
+
 json description_of(const Hdf5Handle& file, const std::string& name) {
   const Hdf5Handle dataset(H5Dopen2(file.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
   if (!dataset.valid()) return {{"error", fmt::format("cannot be opened (HDF5 says: {})", hdf5_reason())}};
   const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose);
   json description = {{"shape", extents_of(dataset)},
                       {"type", type_name(type.get())},
-                      {"found", words_for(type.get())},
+                      {"found", words_for_type(type.get())},
                       {"big_endian", H5Tget_order(type.get()) == H5T_ORDER_BE}};
   add_storage(dataset, description);
   const Hdf5Handle creation(H5Dget_create_plist(dataset.get()), H5Pclose);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "data/reader/Attribute.h"
 #include "data/reader/DatasetDescription.h"
 #include "data/reader/Message.h"
 
@@ -17,12 +18,12 @@ using nlohmann::json;
 
 constexpr size_t kFilesKeptOpen = 16;
 constexpr size_t kMostDatasets = 64, kMostAttributes = 64;
-constexpr size_t kLongestText = 64 * 1024;
+constexpr size_t kLongestName = 64 * 1024;
 constexpr size_t kNamesAtATime = 4096, kMostNames = 4'000'000;
 /// Names are listed from within the HDF5 library, which no exception may leave. So they always fit a message,
 /// even if JSON writes each byte as six.
 constexpr size_t kNameBytesAtATime = 64 * 1024;
-static_assert(6 * (kNameBytesAtATime + kLongestText) + 4 * kNamesAtATime < kLongestMessage);
+static_assert(6 * (kNameBytesAtATime + kLongestName) + 4 * kNamesAtATime < kLongestMessage);
 
 [[noreturn]] void fail(const std::string& path, const std::string& object, const std::string& what) {
   throw DataError(fmt::format("{}: {} {} (HDF5 says: {}); the file is damaged; fetch it again", path, object,
@@ -44,7 +45,7 @@ struct NamesSoFar {
 
 herr_t take_name(hid_t, const char* name, const H5L_info_t*, void* state) {
   auto& so_far = *static_cast<NamesSoFar*>(state);
-  so_far.batch.emplace_back(name, strnlen(name, kLongestText));  // no group of ours has such a name
+  so_far.batch.emplace_back(name, strnlen(name, kLongestName));  // no group of ours has such a name
   so_far.bytes += so_far.batch.back().size();
   if (so_far.batch.size() >= kNamesAtATime || so_far.bytes >= kNameBytesAtATime) {
     (*so_far.take)(std::exchange(so_far.batch, {}));
@@ -53,46 +54,10 @@ herr_t take_name(hid_t, const char* name, const H5L_info_t*, void* state) {
   return ++so_far.count > kMostNames ? -1 : 0;
 }
 
-/// A text of fixed or variable length; nothing where it is neither, or longer than an attribute may be.
-json text_in(const Hdf5Handle& attribute, const Hdf5Handle& type) {
-  if (H5Tis_variable_str(type.get()) > 0) {
-    char* text = nullptr;
-    if (H5Aread(attribute.get(), type.get(), static_cast<void*>(&text)) < 0 || text == nullptr) return {};
-    std::string value(text, std::find(text, text + kLongestText, '\0'));
-    H5free_memory(text);
-    return value;
-  }
-  const size_t length = H5Tget_size(type.get());
-  std::string value(std::min(length, kLongestText), '\0');
-  if (length > kLongestText || H5Aread(attribute.get(), type.get(), value.data()) < 0) return {};
-  value.resize(std::min(value.size(), value.find('\0')));
-  return value;
-}
-
-json value_of(const Hdf5Handle& attribute) {
-  const Hdf5Handle type(H5Aget_type(attribute.get()), H5Tclose),
-      space(H5Aget_space(attribute.get()), H5Sclose);
-  if (H5Sget_simple_extent_npoints(space.get()) != 1) return {};
-  switch (H5Tget_class(type.get())) {
-    case H5T_STRING:
-      return text_in(attribute, type);
-    case H5T_INTEGER: {
-      int64_t number = 0;
-      return H5Aread(attribute.get(), H5T_NATIVE_INT64, &number) < 0 ? json() : json(number);
-    }
-    case H5T_FLOAT: {
-      double number = 0;
-      return H5Aread(attribute.get(), H5T_NATIVE_DOUBLE, &number) < 0 ? json() : json(number);
-    }
-    default:
-      return {};
-  }
-}
-
 herr_t add_attribute(hid_t location, const char* name, const H5A_info_t*, void* values) {
   const Hdf5Handle attribute(H5Aopen(location, name, H5P_DEFAULT), H5Aclose);
   if (!attribute.valid()) return 0;
-  json value = value_of(attribute);
+  json value = attribute_value(attribute);
   auto& found = *static_cast<json*>(values);
   if (!value.is_null()) found[name] = std::move(value);
   return found.size() < kMostAttributes ? 0 : 1;
@@ -163,6 +128,19 @@ json Hdf5Catalog::survey(const std::string& path, const std::vector<std::string>
     bytes += message_text(surveyed).size() + 1;  // with its comma
     if (!found.empty() && bytes > kRoom) break;
     found.push_back(std::move(surveyed));
+  }
+  return found;
+}
+
+json Hdf5Catalog::groups_with(const std::string& path, const std::vector<std::string>& names,
+                              const std::vector<std::string>& datasets) {
+  json found = json::array();
+  for (const std::string& name : names) {
+    const Hdf5Handle group(H5Gopen2(opened(path).get(), name.c_str(), H5P_DEFAULT), H5Gclose);
+    const bool holds_all = group.valid() && std::ranges::all_of(datasets, [&](const std::string& dataset) {
+                             return H5Lexists(group.get(), dataset.c_str(), H5P_DEFAULT) > 0;
+                           });
+    if (holds_all) found.push_back(name);
   }
   return found;
 }

@@ -31,6 +31,10 @@ class Hdf5Catalog {
   nlohmann::json survey(const std::string& path, const std::vector<std::string>& groups,
                         const std::string& dataset);
 
+  /// Those of `names`, in the root, that are groups and hold all of these data sets.
+  nlohmann::json groups_with(const std::string& path, const std::vector<std::string>& names,
+                             const std::vector<std::string>& datasets);
+
   /// How each data set directly in a group lies in the file, by name: see description_of.
   nlohmann::json layouts(const std::string& path, const std::string& group);
 

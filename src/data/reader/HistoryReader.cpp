@@ -1,6 +1,6 @@
 #include "data/reader/HistoryReader.h"
 
-#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,6 +8,7 @@
 
 #include "base/Error.h"
 #include "base/Text.h"
+#include "data/reader/Attribute.h"
 #include "data/reader/HistoryDataset.h"
 
 namespace adtrain {
@@ -16,18 +17,22 @@ namespace {
 /// Longer attributes are not settings.
 constexpr size_t kLongestSetting = 4096;
 
-herr_t add_setting(hid_t location, const char* name, const H5A_info_t*, void* settings) {
+/// What iterating over attributes finds. HDF5 iterates, which no exception may leave.
+struct FoundSettings {
+  HistorySettings settings;
+  std::string unreadable;  ///< the first setting that is neither a text nor a number, and what it is
+};
+
+herr_t add_setting(hid_t location, const char* name, const H5A_info_t*, void* state) {
   const Hdf5Handle attribute(H5Aopen(location, name, H5P_DEFAULT), H5Aclose);
   if (!attribute.valid()) return 0;
-  const Hdf5Handle type(H5Aget_type(attribute.get()), H5Tclose),
-      space(H5Aget_space(attribute.get()), H5Sclose);
-  if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) > 0) return 0;
-  const size_t length = H5Tget_size(type.get());
-  if (length > kLongestSetting || H5Sget_simple_extent_npoints(space.get()) != 1) return 0;
-  std::string value(length, '\0');
-  if (H5Aread(attribute.get(), type.get(), value.data()) < 0) return 0;
-  value.resize(std::min(value.size(), value.find('\0')));
-  (*static_cast<HistorySettings*>(settings))[name] = value;
+  auto& found = *static_cast<FoundSettings*>(state);
+  const std::optional<std::string> value = attribute_text(attribute);
+  if (value) {
+    if (value->size() <= kLongestSetting) found.settings[name] = *value;
+  } else if (found.unreadable.empty() && determines_the_values(name)) {
+    found.unreadable = fmt::format("attribute {} holds {}", name, attribute_words(attribute));
+  }
   return 0;
 }
 
@@ -80,10 +85,14 @@ HistoryReader::HistoryReader(std::filesystem::path path)
 }
 
 HistorySettings HistoryReader::settings() const {
-  HistorySettings settings;
+  FoundSettings found;
   hsize_t begin = 0;
-  H5Aiterate2(file_.get(), H5_INDEX_NAME, H5_ITER_NATIVE, &begin, add_setting, &settings);
-  return settings;
+  H5Aiterate2(file_.get(), H5_INDEX_NAME, H5_ITER_NATIVE, &begin, add_setting, &found);
+  if (found.unreadable.empty()) return found.settings;
+  throw DataError(fmt::format(
+      "{}: {}; expected what the histories were collected with, as one text or one number: write it anew, as "
+      "h5py does with file.attrs['horizon'] = '20', or remove the attribute",
+      path_.string(), found.unreadable));
 }
 
 void HistoryReader::check_optimal_actions(int64_t task) const {

@@ -23,7 +23,7 @@ class HistoryReader {
   int64_t steps() const { return steps_; }
   int64_t streams() const { return streams_; }
 
-  /// The file's attributes that are text.
+  /// The file's attributes that are one text or one number, as text. Throws where a setting is neither.
   HistorySettings settings() const;
 
   /// Throws where the optimal_actions of a task, which `read` leaves alone, are damaged.

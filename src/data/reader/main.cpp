@@ -13,6 +13,7 @@
 //   {"do": "names", "path", "group"}                → {"names"} some at a time, {"done"} at the end
 //   {"do": "attributes", "path", "object"}          → {"attributes"}
 //   {"do": "survey", "path", "groups", "dataset"}   → {"groups"}: the first, as many as fit
+//   {"do": "groups_with", "path", "names", "datasets"} → {"names"}
 //   {"do": "layouts", "path", "group"}              → {"datasets"}
 //   {"do": "chunks", "path", "parts": [{"dataset", "first"}]} → {"parts"}
 //
@@ -159,6 +160,10 @@ class Server {
     if (what == "survey") {
       return send_message(kSocket,
                           {{"groups", catalog_.survey(path, request.at("groups"), request.at("dataset"))}});
+    }
+    if (what == "groups_with") {
+      return send_message(
+          kSocket, {{"names", catalog_.groups_with(path, request.at("names"), request.at("datasets"))}});
     }
     if (what == "layouts")
       return send_message(kSocket, {{"datasets", catalog_.layouts(path, request.at("group"))}});

@@ -170,10 +170,10 @@ std::string InspectedHistories::text() const {
   std::string text =
       fmt::format("{}: {} ({})\n", path.string(), name_of(source->format()), source->description());
   for (const SpaceGroup& group : source->groups()) text += text_of(group);
-  text +=
-      fmt::format("  {} tasks, {} histories of {} steps, {} steps in all\n",
-                  grouped(static_cast<int64_t>(source->tasks().size())), grouped(source->total_histories()),
-                  lengths_of(*source), grouped(source->total_steps()));
+  text += fmt::format("  {}, {} of {} steps, {} steps in all\n",
+                      counted(static_cast<int64_t>(source->tasks().size()), "task", "tasks"),
+                      counted(source->total_histories(), "history", "histories"), lengths_of(*source),
+                      grouped(source->total_steps()));
   if (tasks.size() < source->tasks().size()) {
     text += fmt::format("  of {} of these tasks, evenly spread (--tasks 0 reads all):\n",
                         grouped(static_cast<int64_t>(tasks.size())));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -107,12 +108,30 @@ void OwnHistories::find_unrecorded(const GroupsOfTasks& groups) {
 }
 
 std::string OwnHistories::notice() const {
+  if (const std::string names = names_on_both_sides(); !names.empty()) {
+    return fmt::format(
+        "tasks that are trained on and tasks that are held out have the same names, by which scoring and "
+        "evaluations know them, so that these will be refused: {}",
+        names);
+  }
   if (unrecorded_.empty()) return "";
   std::vector<std::string> names;
   for (const UnrecordedTask& unrecorded : unrecorded_) names.push_back(unrecorded.task.name);
   return fmt::format("{} held-out task{} no histories here, so that no loss is measured on {}: {}",
                      names.size(), names.size() == 1 ? " has" : "s have", names.size() == 1 ? "it" : "them",
                      abridged(join(names, ", ")));
+}
+
+std::string OwnHistories::names_on_both_sides() const {
+  const auto name_of = [this](size_t task) {
+    return std::pair(source().tasks()[task].group, source().tasks()[task].name);
+  };
+  std::set<std::pair<size_t, std::string>> trained;
+  for (const size_t task : trained_) trained.insert(name_of(task));
+  std::set<std::string> both;
+  for (const size_t task : held_out_)
+    if (trained.contains(name_of(task))) both.insert(name_of(task).second);
+  return abridged(join({both.begin(), both.end()}, ", "));
 }
 
 void OwnHistories::choose_groups(const RunConfig& config, const GroupsOfTasks& groups) {

@@ -50,7 +50,7 @@ class OwnHistories {
   const std::string& name() const { return named_.name(); }
   /// Held-out tasks that a list names and of which there are no histories, in groups that are trained on.
   const std::vector<UnrecordedTask>& unrecorded() const { return unrecorded_; }
-  /// What a user should know of them; "" where there is nothing.
+  /// What a user should know of them, or of names that tasks share; "" where there is nothing.
   std::string notice() const;
   /// By which a task is known to `tasks`, `train_tasks` and the split.
   int64_t number_of(size_t task) const { return named_.number_of(task); }
@@ -66,6 +66,8 @@ class OwnHistories {
   void choose_groups(const RunConfig& config, const GroupsOfTasks& groups);
   void resolve_spaces(const RunConfig& config, const GroupsOfTasks& groups);
   void find_unrecorded(const GroupsOfTasks& groups);
+  /// Names of tasks that are trained on, and of others that are held out.
+  std::string names_on_both_sides() const;
   TaskSpaces resolved(const RunConfig& config, const GroupOfTasks& group) const;
   void expect_saved_groups(const RunConfig& config) const;
   void expect_network(const RunConfig& config) const;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -166,6 +167,15 @@ TEST_F(CollectOwn, AScoreIsOfWholeEpisodesOrIsNotThere) {
   };
   EXPECT_FALSE(scores_of("").contains("expert-score")) << "512 steps without an end";
   EXPECT_EQ(scores_of("--set max_episode_steps=300").at("expert-score"), "300.0") << "and 212 more";
+}
+
+TEST_F(CollectOwn, StartsNoMoreProcessesThanStreams) {
+  run_.write("counted.py", "from lessons import make_names, TASKS\n\nopen('started', 'a').write('one\\n')\n");
+  const Finished collected =
+      collect("--set tasks=1 --set env_workers=12 --set env_worker=counted:make_names");
+  ASSERT_EQ(collected.exit_code, 0) << collected.output;
+  EXPECT_EQ(std::ranges::count(run_.read("started"), '\n'), 1 + 4)
+      << "one to see the spaces, and one for each of n_stream = 4";
 }
 
 TEST_F(CollectOwn, KeepsTheFileOrRefusesItsSettings) {

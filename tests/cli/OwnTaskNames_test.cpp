@@ -110,6 +110,14 @@ TEST_F(OwnTaskNames, NumbersThatNoRunCouldTrainOnAreNotCollected) {
   EXPECT_THAT(large.output, HasSubstr("tasks: found task 1700000000; expected numbers up to 99999999"));
 }
 
+TEST_F(OwnTaskNames, TwoTasksOfOneNameAreRefused) {
+  run_.write("twice.py", "from numbered import make_env\n\nTASKS = [1, 2, '1']\n");
+  const Finished twice = run_.adtrain("collect own.yaml --set env_worker=twice:make_env");
+  EXPECT_EQ(twice.exit_code, 4) << twice.output;
+  EXPECT_THAT(twice.output,
+              AllOf(HasSubstr("twice:make_env"), HasSubstr("found 1 as the name of task 0 and of task 2")));
+}
+
 TEST_F(OwnTaskNames, KeepsTheFileOnlyOfTheSameTasks) {
   const auto collect = [&](const std::string& tasks) {
     return run_.adtrain("collect own.yaml --set env_worker=lessons:make_names --set tasks=" + tasks);

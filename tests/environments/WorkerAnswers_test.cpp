@@ -32,6 +32,8 @@ TEST_F(WorkerAnswers, WrongValuesAreNotPassedOn) {
       {"make_dict_terminated", AllOf(HasSubstr("wrong terminated"), HasSubstr("{'agent': False}"))},
       {"make_two_terminated", AllOf(HasSubstr("wrong terminated"), HasSubstr("array([False,  True])"))},
       {"make_real_terminated", AllOf(HasSubstr("wrong terminated"), HasSubstr("found 0.5; expected one"))},
+      {"make_whole_terminated", AllOf(HasSubstr("wrong terminated"), HasSubstr("found 2; expected one"))},
+      {"make_negative_truncated", AllOf(HasSubstr("wrong truncated"), HasSubstr("found array(-1)"))},
       {"make_text_truncated", AllOf(HasSubstr("wrong truncated"), HasSubstr("found 'no'; expected one"))},
       {"make_no_truncated", AllOf(HasSubstr("wrong truncated"), HasSubstr("found None; expected one"))},
       {"make_wrapping_vector", HasSubstr("found 260 at [1]; expected numbers that int8 can hold")},
@@ -41,8 +43,9 @@ TEST_F(WorkerAnswers, WrongValuesAreNotPassedOn) {
     EXPECT_EQ(ended.code, ExitCode::kData) << function;
     EXPECT_THAT(ended.message, AllOf(message, HasSubstr(kWhereItIsWrong))) << function;
   }
-  for (const char* sound : {"faults:make_whole_ends", "faults:make_float_ends", "faults:make_narrow",
-                            "faults:make_sound_vector", "faults:make_vector_of_floats"}) {
+  for (const char* sound :
+       {"faults:make_true_ends", "faults:make_whole_ends", "faults:make_float_ends", "faults:make_narrow",
+        "faults:make_sound_vector", "faults:make_vector_of_floats"}) {
     EXPECT_EQ(play(sound).message, "");
   }
 }
@@ -52,13 +55,31 @@ TEST_F(WorkerAnswers, WrongValuesOfAVectorAreNotPassedOn) {
       {"make_vector_with_real_ends", AllOf(HasSubstr("wrong terminated"), HasSubstr("(3,), float64"))},
       {"make_vector_with_dict", AllOf(HasSubstr("wrong truncated"), HasSubstr("dict of shape ()"))},
       {"make_vector_with_nones", AllOf(HasSubstr("wrong terminated"), HasSubstr("(3,), object"))},
-      {"make_vector_with_ragged_rewards", AllOf(HasSubstr("wrong rewards"), HasSubstr("found list"))},
+      {"make_vector_with_whole_ends",
+       AllOf(HasSubstr("wrong terminated"), HasSubstr("array([0, 2, 1]); expected"), HasSubstr("0 and 1"))},
+      {"make_vector_with_one_true", AllOf(HasSubstr("wrong terminated"), HasSubstr("bool of shape ()"))},
+      {"make_vector_with_two", AllOf(HasSubstr("wrong terminated"), HasSubstr("int of shape ()"))},
+      {"make_vector_with_ragged_rewards", AllOf(HasSubstr("step gave wrong rewards in one of 3 places"),
+                                                HasSubstr("found list"), HasSubstr("at step 3 of their"))},
   };
   for (const auto& [function, message] : cases) {
     const Ended ended = play("faults:" + function);
     EXPECT_EQ(ended.code, ExitCode::kData) << function;
     EXPECT_THAT(ended.message, AllOf(message, HasSubstr("expected shape (3,)"), HasSubstr("1 (wrong)")))
         << function;
+  }
+}
+
+/// Of one that looks at the mask nothing is demanded of what the others observe.
+TEST_F(WorkerAnswers, AVectorThatResetsEnvironmentsWhichPlayOnIsRefused) {
+  const Ended all = play("faults:make_vector_that_resets_all");
+  EXPECT_EQ(all.code, ExitCode::kData);
+  EXPECT_THAT(all.message,
+              AllOf(HasSubstr("reset gave a wrong observation in task 0 (sound), place 0, episode 1, step 3"),
+                    HasSubstr("to leave the other environments as they are")));
+  for (const char* sound : {"faults:make_vector_with_mask", "faults:make_vector_that_pickles_options",
+                            "faults:make_vector_that_copies_options"}) {
+    EXPECT_EQ(play(sound).message, "") << sound;
   }
 }
 

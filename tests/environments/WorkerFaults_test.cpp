@@ -1,3 +1,5 @@
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +55,9 @@ TEST_F(WorkerFaults, AnExceptionBeforeTheFirstStep) {
 TEST_F(WorkerFaults, AWorkerThatIsKilledIsToldWithItsLastLines) {
   const Ended ended = play("faults:make_killed");
   EXPECT_EQ(ended.code, ExitCode::kEnvironment);
-  EXPECT_THAT(ended.message, AllOf(HasSubstr("killed by signal 9"), HasSubstr("stepping 3 environments"),
+  EXPECT_THAT(ended.message, AllOf(HasSubstr("killed by signal 9"),
+                                   HasSubstr("while it was stepping 3 environments of the tasks 0 (sound), 1 "
+                                             "(wrong), at step 3 of their episodes; "),
                                    HasSubstr("line 10\n"), HasSubstr("line 29"), Not(HasSubstr("line 9\n"))));
 }
 
@@ -66,15 +70,27 @@ TEST_F(WorkerFaults, ASegmentationFaultAndAnExit) {
   EXPECT_THAT(exit.message, AllOf(HasSubstr("exit code 7"), HasSubstr("It printed nothing")));
 }
 
+/// What the other processes play is not to blame.
+TEST_F(WorkerFaults, AWorkerThatEndsIsToldWithTheTasksOfItsOwn) {
+  WorkerOptions options = worker_of("faults:make_leaving");
+  options.env_overlap = false;
+  options.env_workers = 3;
+  EXPECT_THAT(play(options).message,
+              HasSubstr("while it was stepping 1 environment of " + kWhereItIsWrong + "; "));
+}
+
 TEST_F(WorkerFaults, AHangingWorkerSaysWhereItIsAndIsEnded) {
-  for (const char* function : {"faults:make_hanging", "faults:make_hanging_at_once"}) {
+  for (const auto& [function, doing] :
+       {std::pair("faults:make_hanging",
+                  "stepping 2 environments of the tasks 0 (sound), 1 (wrong), at step 3"),
+        std::pair("faults:make_hanging_at_once", "while it was starting")}) {
     WorkerOptions options = worker_of(function);
     options.env_timeout = 3;
     const Stopwatch watch;
     const Ended ended = play(options);
     EXPECT_EQ(ended.code, ExitCode::kEnvironment);
-    EXPECT_THAT(ended.message,
-                AllOf(HasSubstr("env_timeout = 3 s"), HasSubstr("faults.py\", line"), HasSubstr("in hang")));
+    EXPECT_THAT(ended.message, AllOf(HasSubstr("env_timeout = 3 s"), HasSubstr("faults.py\", line"),
+                                     HasSubstr("in hang"), HasSubstr(doing)));
     EXPECT_LT(watch.seconds(), 15);
   }
 }

@@ -22,6 +22,8 @@ constexpr const char* kModule = R"(
 import dataclasses
 import os
 
+import numpy
+
 from faults import Sound
 
 
@@ -30,8 +32,11 @@ class Plain:
 
 
 class Told:
+    def __init__(self, name):
+        self.name = name
+
     def __str__(self):
-        return "told"
+        return self.name
 
 
 @dataclasses.dataclass
@@ -67,10 +72,48 @@ TEST_F(NamesOfTasks, AreRefusedWhereTheyHaveAddresses) {
   for (const auto& [tasks, message] : cases) {
     const Ended ended = play_tasks(tasks, /*workers=*/1);
     EXPECT_EQ(ended.code, ExitCode::kData) << tasks;
-    EXPECT_THAT(ended.message, AllOf(HasSubstr("import gave a wrong TASKS"), message, HasSubstr("__str__")));
+    EXPECT_THAT(ended.message, AllOf(HasSubstr("import gave wrong TASKS"), message, HasSubstr("__str__")));
   }
-  for (const char* tasks : {"[Told(), Told()]", "[Fields(1), Fields(2)]", "['write at 0x10', Plain]"}) {
+  for (const char* tasks :
+       {"[Told('one'), Told('other')]", "[Fields(1), Fields(2)]", "['write at 0x10', Plain]"}) {
     EXPECT_EQ(play_tasks(tasks, /*workers=*/2).message, "") << tasks;
+  }
+}
+
+/// They would be one task: trained on and held out at the same time.
+TEST_F(NamesOfTasks, AreRefusedWhereTwoAreTheSame) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"['a', 'a', 'b']", "found a as the name of task 0 and of task 1"},
+      {"[1, 2, '1']", "found 1 as the name of task 0 and of task 2"},
+      {"(Told('same'), 'b', Told('same'))", "found same as the name of task 0 and of task 2"},
+  };
+  for (const auto& [tasks, message] : cases) {
+    const Ended ended = play_tasks(tasks, /*workers=*/1);
+    EXPECT_EQ(ended.code, ExitCode::kData) << tasks;
+    EXPECT_THAT(ended.message, AllOf(HasSubstr("import gave wrong TASKS"), HasSubstr(message),
+                                     HasSubstr("another name, str(task), for each")));
+  }
+}
+
+TEST_F(NamesOfTasks, AreThoseOfAList) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{'b', 'a'}", "found a set"},
+      {"5", "found an int"},
+      {"'ab'", "found a str"},
+      {"{0: 'a', 1: 'b'}", "found a dict"},
+      {"(i for i in range(2))", "found a generator"},
+  };
+  for (const auto& [tasks, message] : cases) {
+    const Ended ended = play_tasks(tasks, /*workers=*/1);
+    EXPECT_EQ(ended.code, ExitCode::kData) << tasks;
+    EXPECT_THAT(ended.message, AllOf(HasSubstr("import gave wrong TASKS"), HasSubstr(message),
+                                     HasSubstr("expected a list of tasks")));
+  }
+  const Ended none = play_tasks("()", /*workers=*/1);
+  EXPECT_EQ(none.code, ExitCode::kData);
+  EXPECT_THAT(none.message, HasSubstr("found none; expected one task at least"));
+  for (const char* tasks : {"('a', 'b')", "range(2)", "numpy.arange(2)", "numpy.array(['a', 'b'])"}) {
+    EXPECT_EQ(play_tasks(tasks, /*workers=*/1).message, "") << tasks;
   }
 }
 

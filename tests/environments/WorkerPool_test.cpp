@@ -13,10 +13,12 @@
 
 #include "WorkerModules.h"
 #include "base/Clock.h"
+#include "base/File.h"
 #include "base/Random.h"
 #include "environments/worker/WorkerFault.h"
 #include "environments/worker/WorkerGrid.h"
 #include "support/FreshSeed.h"
+#include "support/TemporaryFolder.h"
 
 namespace adtrain {
 namespace {
@@ -113,6 +115,48 @@ TEST_F(PlayInWorkers, VectorsOfEveryAutoresetModeDoTheSame) {
   }
 }
 
+/// Whoever copies it may have episodes of other lengths.
+TEST_F(PlayInWorkers, TheVectorOfThePageLeavesOthersAsTheyAreWhereSomeAreReset) {
+  const std::string page = read_file(ADTRAIN_SOURCE_DIR "/docs/own-environments.md"), begin = "```python\n";
+  const size_t first = page.find(begin) + begin.size();
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "page.py") << page.substr(first, page.find("```", first) - first);
+  std::ofstream(folder.path() / "copied.py") << R"(
+import numpy as np
+from page import Darkrooms
+
+
+class Copied(Darkrooms):
+    def __init__(self, tasks):
+        super().__init__(tasks)
+        self.lengths = np.array(tasks) + 2
+
+    def step(self, actions):
+        positions, rewards, terminated, _, info = super().step(actions)
+        return positions, rewards, terminated, self.steps == self.lengths, info
+
+
+def make_vec_env(tasks, seeds):
+    return Copied(tasks)
+)";
+  WorkerOptions options = worker_of("copied:make_vec_env");
+  options.env_overlap = false;
+  setenv("PYTHONPATH", folder.path().c_str(), 1);
+  WorkerPool pool(options, {});
+  auto batches = pool.make(places_of({0, 1, 2}));
+  WorkerGrid grid(std::move(batches.front()), pool.hello());
+  for (int32_t step = 1; step <= 13; ++step) {
+    const std::vector<int32_t> down(3, 0);  // from row 4, where an episode begins
+    grid.begin_step(down);
+    grid.finish_step();
+    for (size_t place = 0; place < 3; ++place) {
+      const int32_t steps = step % (static_cast<int32_t>(place) + 2);
+      ASSERT_EQ(grid.ended()[place] != 0, steps == 0) << "place " << place << ", step " << step;
+      ASSERT_EQ(grid.states()[2 * place], 4 + steps) << "place " << place << ", step " << step;
+    }
+  }
+}
+
 TEST_F(PlayInWorkers, AnEpisodeThatTheEnvironmentDoesNotEndIsTruncatedAndSaid) {
   for (const char* function : {"corridors:make_endless", "corridors:make_endless_vector"}) {
     WorkerOptions options = worker_of(function);
@@ -199,6 +243,18 @@ std::set<std::string> children_of(pid_t parent) {
   std::set<std::string> children;
   for (std::string child; file >> child;) children.insert(child);
   return children;
+}
+
+TEST_F(PlayInWorkers, NoMoreProcessesAreStartedThanHaveEnvironments) {
+  const size_t before = children_of(getpid()).size();
+  for (const bool overlap : {false, true}) {
+    WorkerOptions options = worker_of("corridors:make_env");
+    options.env_workers = 6;
+    options.env_overlap = overlap;
+    WorkerPool pool(options, {}, /*most_places=*/3);
+    EXPECT_EQ(children_of(getpid()).size(), before + (overlap ? 2U : 3U)) << "two in the larger half";
+    EXPECT_EQ(pool.make(places_of({0, 1, 2})).size(), overlap ? 2U : 1U);
+  }
 }
 
 TEST_F(PlayInWorkers, NothingIsLeftBehindAtTheEnd) {

@@ -156,7 +156,7 @@ FinishedTasks OwnCollector::finished_before(const std::filesystem::path& file,
 }
 
 std::unique_ptr<WorkerPool> OwnCollector::start_workers(const PlayNotices::Say& say) const {
-  auto workers = std::make_unique<WorkerPool>(workers_, say);
+  auto workers = std::make_unique<WorkerPool>(workers_, say, learning_.ppo.streams);
   if (workers->hello().is_like(hello_)) return workers;
   throw WorkerFault(
       ExitCode::kUsage,

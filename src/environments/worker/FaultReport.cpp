@@ -18,6 +18,12 @@ std::string without_end(std::string text) {
   return text;
 }
 
+/// "a wrong reward", "wrong rewards".
+std::string wrong(const std::string& what) {
+  const bool is_plural = what.ends_with('s') || what.ends_with('S');
+  return (is_plural ? "wrong " : "a wrong ") + what;
+}
+
 std::string nearest_of(const nlohmann::json& fault) {
   const std::string nearest = text_of(fault, "nearest");
   return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
@@ -41,8 +47,8 @@ void throw_fault(const nlohmann::json& fault, const std::string& env_worker, con
                     env_worker, text_of(fault, "file"), text_of(fault, "name"), nearest_of(fault)));
   }
   if (kind == "value") {
-    throw WorkerFault(ExitCode::kData, fmt::format("{}: {} gave a wrong {}{}: found {}; expected {}",
-                                                   env_worker, doing, text_of(fault, "what"), place,
+    throw WorkerFault(ExitCode::kData, fmt::format("{}: {} gave {}{}: found {}; expected {}", env_worker,
+                                                   doing, wrong(text_of(fault, "what")), place,
                                                    text_of(fault, "found"), text_of(fault, "expected")));
   }
   throw WorkerFault(ExitCode::kUsage, fmt::format("{}: {} failed{}: {}\n{}", env_worker, doing, place,

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <set>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -64,13 +64,18 @@ void WorkerBatch::begin(WorkerMessage::Kind kind) {
 void WorkerBatch::await(const std::string& doing) {
   for (size_t i = 0; i < shares_.size(); ++i) {
     const Share& share = shares_[i];
-    const auto answer = share.worker->await(
-        requests_[i], fmt::format("{} {} environment{}", doing, share.count, share.count == 1 ? "" : "s"));
+    const bool is_one = share.count == 1;
+    const auto answer = share.worker->await(requests_[i], [&] {
+      return fmt::format("{} {} environment{} of {}", doing, share.count, is_one ? "" : "s",
+                         played_by(share));
+    });
     if (!answer) continue;
     throw_fault(answer->value("fault", nlohmann::json::object()), *context_.options.env_worker,
                 [&](std::optional<int64_t> place) {
                   const bool is_there = place && *place >= 0 && *place < share.count;
-                  return is_there ? where(static_cast<size_t>(share.first + *place)) : where_all();
+                  if (is_there) return where(static_cast<size_t>(share.first + *place));
+                  if (is_one) return played_by(share);
+                  return fmt::format("one of {} places, of {}", share.count, played_by(share));
                 });
   }
 }
@@ -171,12 +176,21 @@ std::string WorkerBatch::where(size_t place) const {
                      episode_step_[place]);
 }
 
-std::string WorkerBatch::where_all() const {
-  std::set<std::string> tasks;
-  for (size_t i = 0; i < places_.size(); ++i) tasks.insert(task_text(i));
-  const auto [first, last] = std::ranges::minmax(episode_step_);
-  return fmt::format("one of {} places, of the tasks {}, at steps {} to {} of their episodes", places_.size(),
-                     abridged(join({tasks.begin(), tasks.end()}, ", ")), first, last);
+/// Its only place, or all its tasks and how far their episodes are.
+std::string WorkerBatch::played_by(const Share& share) const {
+  const auto begin = static_cast<size_t>(share.first), end = begin + static_cast<size_t>(share.count);
+  if (share.count == 1) return where(begin);
+  std::map<int64_t, std::string> tasks;
+  for (size_t i = begin; i < end; ++i) tasks.emplace(places_[i].task, task_text(i));
+  std::vector<std::string> texts;
+  for (const auto& [number, text] : tasks) texts.push_back(text);
+  const std::string known =
+      fmt::format("{} {}", texts.size() == 1 ? "task" : "the tasks", abridged(join(texts, ", ")));
+  const auto [first, last] = std::ranges::minmax(std::span(episode_step_).subspan(begin, end - begin));
+  if (last == 0) return known;
+  const std::string steps =
+      first == last ? fmt::format("step {}", last) : fmt::format("steps {} to {}", first, last);
+  return fmt::format("{}, at {} of their episodes", known, steps);
 }
 
 }  // namespace adtrain

@@ -86,7 +86,7 @@ class WorkerBatch {
   void check_reward(size_t place);
   void end_episode(size_t place);
   std::string where(size_t place) const;
-  std::string where_all() const;
+  std::string played_by(const Share& share) const;
   [[noreturn]] void refuse(const std::string& what, size_t place, const std::string& found) const;
 
   Context context_;

@@ -17,11 +17,18 @@ int64_t begin_of_part(int64_t total, int64_t index, int64_t parts) {
   return total * index / parts;
 }
 
+/// How many processes have an environment to play where there are so many.
+int64_t processes_for(int64_t places, const WorkerOptions& options) {
+  const int64_t halves = options.env_overlap ? kHalves : 1;
+  const int64_t in_larger_half = places / halves + (places % halves == 0 ? 0 : 1);
+  return std::max<int64_t>(1, std::min(options.env_workers, in_larger_half));
+}
+
 }  // namespace
 
-WorkerPool::WorkerPool(const WorkerOptions& options, PlayNotices::Say say)
+WorkerPool::WorkerPool(const WorkerOptions& options, PlayNotices::Say say, int64_t most_places)
     : options_(options), notices_(std::move(say)) {
-  for (int64_t i = 0; i < options.env_workers; ++i)
+  for (int64_t i = processes_for(most_places, options); i > 0; --i)
     workers_.push_back(std::make_unique<WorkerProcess>(options));
   hello_ = WorkerHello::read(workers_.front()->hello(), *options.env_worker);
   for (size_t i = 1; i < workers_.size(); ++i) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,10 +18,12 @@ namespace adtrain {
 /// The worker processes of a rank. For one thread at a time, which must live as long as they.
 class WorkerPool {
  public:
-  /// Starts `env_workers` of them and waits for what they say. `say` receives what the user should know and
+  /// Starts `env_workers` of them, or fewer where there will be nothing for some to play: make() will be
+  /// called for `most_places` at most. Waits for what they say. `say` receives what the user should know and
   /// stops nothing. Throws ConfigError where they cannot be started, WorkerFault where one fails or they
   /// differ.
-  WorkerPool(const WorkerOptions& options, PlayNotices::Say say);
+  WorkerPool(const WorkerOptions& options, PlayNotices::Say say,
+             int64_t most_places = std::numeric_limits<int64_t>::max());
 
   const WorkerOptions& options() const { return options_; }
   const WorkerHello& hello() const { return hello_; }

@@ -78,7 +78,9 @@ std::string WorkerProcess::name() const {
 }
 
 nlohmann::json WorkerProcess::hello() {
-  const std::string doing = "starting, importing and making its first environment";
+  const Description doing = [] {
+    return std::string("starting, importing and making its first environment");
+  };
   Deadline deadline(options_.env_timeout);
   return receive_line("", deadline, doing);
 }
@@ -96,7 +98,7 @@ uint32_t WorkerProcess::ask(WorkerMessage::Kind kind, size_t half) {
   return number_;
 }
 
-std::optional<nlohmann::json> WorkerProcess::await(uint32_t number, const std::string& doing) {
+std::optional<nlohmann::json> WorkerProcess::await(uint32_t number, const Description& doing) {
   Deadline deadline(options_.env_timeout);
   WorkerMessage message;
   // Answers to requests that nobody awaits any more are passed over.
@@ -129,7 +131,7 @@ void WorkerProcess::send(const void* bytes, size_t size, int file) {
   }
 }
 
-void WorkerProcess::receive(void* bytes, size_t size, Deadline& deadline, const std::string& doing) {
+void WorkerProcess::receive(void* bytes, size_t size, Deadline& deadline, const Description& doing) {
   auto* to = static_cast<char*>(bytes);
   while (size > 0) {
     pollfd events[] = {{socket_, POLLIN, 0}, {output_, POLLIN, 0}};
@@ -152,7 +154,7 @@ void WorkerProcess::receive(void* bytes, size_t size, Deadline& deadline, const 
   }
 }
 
-nlohmann::json WorkerProcess::receive_line(std::string line, Deadline& deadline, const std::string& doing) {
+nlohmann::json WorkerProcess::receive_line(std::string line, Deadline& deadline, const Description& doing) {
   // Byte by byte would be slow for a hello with many bounds: what is there is looked at first.
   constexpr size_t kChunk = 1 << 16, kLongestLine = size_t{1} << 28;
   while (line.size() < kLongestLine && (line.empty() || line.back() != '\n')) {
@@ -206,7 +208,7 @@ void WorkerProcess::kill_group(int signal) const {
   if (process_ > 0) kill(-process_, signal);
 }
 
-void WorkerProcess::fail_as_it_ended(const std::string& doing) {
+void WorkerProcess::fail_as_it_ended(const Description& doing) {
   shutdown(socket_, SHUT_RDWR);
   const std::optional<int> status = ended_within(kSecondsToLeave);
   std::string how = "closed its socket";
@@ -218,11 +220,11 @@ void WorkerProcess::fail_as_it_ended(const std::string& doing) {
   const std::string lines = tail_.text();
   throw WorkerFault(
       ExitCode::kEnvironment,
-      fmt::format("{} {} while it was {}; {}. {}", name(), how, doing, advice,
+      fmt::format("{} {} while it was {}; {}. {}", name(), how, doing(), advice,
                   lines.empty() ? "It printed nothing" : fmt::format("Its last lines:\n{}", lines)));
 }
 
-void WorkerProcess::fail_as_it_hangs(const std::string& doing) {
+void WorkerProcess::fail_as_it_hangs(const Description& doing) {
   drain();
   tail_ = LogTail(kLinesOfStacks);
   kill_group(SIGUSR1);  // faulthandler prints where each thread is
@@ -244,7 +246,7 @@ void WorkerProcess::fail_as_it_hangs(const std::string& doing) {
       ExitCode::kEnvironment,
       fmt::format("{} gave no answer within env_timeout = {:g} s while it was {}, and was ended; correct the "
                   "environment, or raise env_timeout. {}",
-                  name(), options_.env_timeout, doing,
+                  name(), options_.env_timeout, doing(),
                   lines.empty() ? "It did not say where it was" : fmt::format("Where it was:\n{}", lines)));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -22,6 +23,9 @@ namespace adtrain {
 /// part of errors. For one thread at a time.
 class WorkerProcess {
  public:
+  /// Says in errors what it was asked to do: "stepping 8 environments".
+  using Description = std::function<std::string()>;
+
   /// Starts it and does not wait. Throws ConfigError where env_python cannot be started.
   explicit WorkerProcess(const WorkerOptions& options);
   /// Asks it to close its environments, and ends it.
@@ -35,23 +39,22 @@ class WorkerProcess {
   void lay_out(const nlohmann::json& layout, int file);
   /// Asks for something. Returns the request's number.
   uint32_t ask(WorkerMessage::Kind kind, size_t half);
-  /// Waits until the request is done, or returns the fault that the worker reports instead. `doing` says in
-  /// errors what it was asked to do: "stepping 8 environments".
-  std::optional<nlohmann::json> await(uint32_t number, const std::string& doing);
+  /// Waits until the request is done, or returns the fault that the worker reports instead.
+  std::optional<nlohmann::json> await(uint32_t number, const Description& doing);
 
  private:
   using Deadline = RunningDeadline;
 
   void send(const void* bytes, size_t size, int file = -1);
-  void receive(void* bytes, size_t size, Deadline& deadline, const std::string& doing);
-  nlohmann::json receive_line(std::string begun, Deadline& deadline, const std::string& doing);
+  void receive(void* bytes, size_t size, Deadline& deadline, const Description& doing);
+  nlohmann::json receive_line(std::string begun, Deadline& deadline, const Description& doing);
   /// Reads what it has printed until now.
   void drain();
   /// Waits for its end. Nothing where it has not come after `seconds`.
   std::optional<int> ended_within(double seconds);
   void kill_group(int signal) const;
-  [[noreturn]] void fail_as_it_ended(const std::string& doing);
-  [[noreturn]] void fail_as_it_hangs(const std::string& doing);
+  [[noreturn]] void fail_as_it_ended(const Description& doing);
+  [[noreturn]] void fail_as_it_hangs(const Description& doing);
   std::string name() const;
 
   WorkerOptions options_;

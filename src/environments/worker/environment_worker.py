@@ -180,8 +180,8 @@ def reward_of(value, doing, place):
 
 
 def are_flags(array):
-    """Whether these are truth values, or numbers that stand for some."""
-    return array.dtype.kind in "iub" or array.dtype.kind == "f" and bool(np.isin(array, (0, 1)).all())
+    """Whether these are truth values, or numbers that stand for some: 0 and 1."""
+    return array.dtype.kind == "b" or array.dtype.kind in "iuf" and bool(np.isin(array, (0, 1)).all())
 
 
 def flag_of(value, what, doing, place):
@@ -190,8 +190,29 @@ def flag_of(value, what, doing, place):
         return value
     array = as_array(value)
     if array.size != 1 or not are_flags(array):
-        raise Fault("value", what=what, doing=doing, place=place, found=repr(value)[:200], expected="one truth value")
+        raise Fault("value", what=what, doing=doing, place=place, found=repr(value)[:200],
+                    expected="one truth value: True, False, 0 or 1")
     return bool(array.item())
+
+
+class Options(dict):
+    """Options of a reset, which know whether anybody has looked into them. Whoever copies them looks, too."""
+    were_read = False
+
+    def __reduce_ex__(self, _):  # other processes do not know this class
+        return dict, (dict(self),)
+
+
+def reading(name):
+    def read(self, *arguments):
+        self.were_read = True
+        return getattr(dict, name)(self, *arguments)
+    return read
+
+
+for name in ("__contains__", "__eq__", "__getitem__", "__iter__", "__or__", "__repr__", "__reversed__", "__ror__", "copy",
+             "get", "items", "keys", "pop", "popitem", "setdefault", "values"):
+    setattr(Options, name, reading(name))
 
 
 class SingleEnvironments:
@@ -273,14 +294,19 @@ class VectorEnvironments:
         places = self.places
         return places.expect(found, (places.count,) + places.observation_shape, doing, None)
 
-    def one_each(self, value, what, dtype, fits, shapes):
-        """An array of one of these shapes that holds what it should."""
+    def one_each(self, value, what, expected, fits):
+        """An array of a number for each environment that holds what it should."""
         array = as_array(value)
-        if array.shape not in shapes or not fits(array):
+        if array.shape != (self.places.count,) or not fits(array):
             raise Fault("value", what=what, doing="step", place=None,
-                        found="%s of shape %s, %s" % (type(value).__name__, array.shape, array.dtype),
-                        expected="shape (%d,), %s" % (self.places.count, dtype))
+                        found="%s of shape %s, %s: %s" % (type(value).__name__, array.shape, array.dtype,
+                                                          repr(value)[:200]),
+                        expected="shape (%d,), %s" % (self.places.count, expected))
         return array
+
+    def flags(self, value, what):
+        """One `False` is that of all: environments may never truncate."""
+        return value if value is False else self.one_each(value, what, "bool, or numbers 0 and 1", are_flags)
 
     def reset(self, **options):
         try:
@@ -291,7 +317,7 @@ class VectorEnvironments:
     def reset_some(self, ended):
         """Starts new episodes at these places alone. Returns the observations of all places."""
         if ended.all():
-            return self.reset()
+            return self.observations(self.reset(), "reset")
         environment = self.environments.unwrapped
         of_gymnasium = (gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv)
         if self.mode != "Disabled" and not (hasattr(gymnasium.vector, "AutoresetMode")
@@ -300,7 +326,20 @@ class VectorEnvironments:
                         found="%s of %s, where episodes end at different times" % (self.mode, type(environment).__name__),
                         expected="one that resets single environments: SameStep without max_episode_steps below the "
                                  "environment's own limit, Disabled with reset_mask, or gymnasium's SyncVectorEnv")
-        return self.reset(options={"reset_mask": ended.copy()})
+        options = Options(reset_mask=ended.copy())
+        fresh = self.observations(self.reset(options=options), "reset")
+        if not options.were_read:
+            self.expect_others_as_they_were(fresh, ended)
+        return fresh
+
+    def expect_others_as_they_were(self, fresh, ended):
+        """Of a reset that cannot know which places it was for. Elsewhere nothing is said of what others observe."""
+        last = self.places.final_observation  # of this step, at all places
+        differs = (fresh.astype(last.dtype) != last).reshape(len(ended), -1).any(axis=1) & ~ended
+        if differs.any():
+            raise Fault("value", what="observation", doing="reset", place=int(np.flatnonzero(differs)[0]),
+                        found="another one than before, as reset does not look at options['reset_mask'] and resets all",
+                        expected="reset(options={'reset_mask': ...}) to leave the other environments as they are")
 
     def step(self):
         places = self.places
@@ -309,11 +348,9 @@ class VectorEnvironments:
         except BaseException:
             raise raised("step") from None
         reached = self.observations(found, "step")
-        each = (places.count,)
-        places.reward[:] = self.one_each(rewards, "rewards", "float64", lambda array: array.dtype.kind in "fiub", [each])
-        # One flag may be that of all: `False` of environments that never truncate.
-        places.terminated[:] = self.one_each(terminated, "terminated", "bool", are_flags, [each, ()])
-        places.truncated[:] = self.one_each(truncated, "truncated", "bool", are_flags, [each, ()])
+        places.reward[:] = self.one_each(rewards, "rewards", "float64", lambda array: array.dtype.kind in "fiub")
+        places.terminated[:] = self.flags(terminated, "terminated")
+        places.truncated[:] = self.flags(truncated, "truncated")
         ended = places.terminated | places.truncated
         places.cut &= ~ended
         places.truncated |= places.cut
@@ -327,7 +364,7 @@ class VectorEnvironments:
             self.put_aside(ended, info)
             to_reset = places.cut.copy()
         if to_reset.any():
-            fresh = self.observations(self.reset_some(to_reset), "reset")
+            fresh = self.reset_some(to_reset)
             reached = np.where(to_reset.reshape((-1,) + (1,) * len(places.observation_shape)), fresh, reached)
         places.observation[:] = reached
 
@@ -360,8 +397,6 @@ class UserModule:
             raise Fault("name", module=module.__name__, name=self.name, file=str(getattr(module, "__file__", "")),
                         nearest=(difflib.get_close_matches(self.name, names, 1) or [""])[0])
         self.tasks = getattr(module, "TASKS", None)
-        if self.tasks is not None and len(self.tasks) == 0:
-            raise Fault("value", what="TASKS", doing="import", place=None, found="none", expected="one task at least")
         self.names = self.task_names()
         self.is_vector = self.makes_vectors()
         self.observation_space = self.action_space = None
@@ -370,14 +405,32 @@ class UserModule:
         """By which runs and results know the tasks, so they must be the same in every process. None without TASKS."""
         if self.tasks is None:
             return None
-        names = [str(task) for task in self.tasks]
+
+        def refuse(found, expected):
+            raise Fault("value", what="TASKS", doing="import", place=None, found=found, expected=expected)
+
+        kind = type(self.tasks)
+        is_list = hasattr(kind, "__len__") and hasattr(kind, "__getitem__")
+        if not is_list or isinstance(self.tasks, (str, bytes, dict)):
+            refuse("%s %s" % ("an" if kind.__name__[0] in "aeiou" else "a", kind.__name__),
+                   "a list of tasks, or what has tasks by numbers as a list has, such as a tuple or a range")
+        try:
+            names = [str(task) for task in self.tasks]
+        except BaseException:
+            raise raised("reading TASKS") from None
+        if not names:
+            refuse("none", "one task at least")
+        numbers = {}
         for number, name in enumerate(names):
             if ADDRESS.search(name):
-                raise Fault("value", what="TASKS", doing="import", place=None,
-                            found="%s as the name of task %d, with an address, which is another in every process"
-                                  % (name[:200], number),
-                            expected="names that stay the same, since by them a run knows which tasks it was trained on: "
-                                     "give the tasks a __str__, or make them dataclasses, texts or numbers")
+                refuse("%s as the name of task %d, with an address, which is another in every process"
+                       % (name[:200], number),
+                       "names that stay the same, since by them a run knows which tasks it was trained on: "
+                       "give the tasks a __str__, or make them dataclasses, texts or numbers")
+            first = numbers.setdefault(name, number)
+            if first != number:
+                refuse("%s as the name of task %d and of task %d" % (name[:200], first, number),
+                       "another name, str(task), for each, since by them a run knows which tasks it was trained on")
         return names
 
     def makes_vectors(self):

@@ -1,6 +1,7 @@
 """Environments that go wrong, each in its own way, in task 1, episode 2, step 3."""
 import ctypes
 import os
+import pickle
 import signal
 import sys
 import time
@@ -92,6 +93,9 @@ make_two_terminated = maker(lambda observation, reward: (observation, reward, np
 make_real_terminated = maker(lambda observation, reward: (observation, reward, 0.5, False))
 make_text_truncated = maker(lambda observation, reward: (observation, reward, False, "no"))
 make_no_truncated = maker(lambda observation, reward: (observation, reward, False, None))
+make_whole_terminated = maker(lambda observation, reward: (observation, reward, 2, False))
+make_negative_truncated = maker(lambda observation, reward: (observation, reward, False, np.array(-1)))
+make_true_ends = maker(lambda observation, reward: (observation, reward, np.array(True), 1))
 make_whole_ends = maker(lambda observation, reward: (observation, reward, np.False_, np.array(0)))
 make_float_ends = maker(lambda observation, reward: (observation, reward, np.float32(0), np.array([False])))
 
@@ -117,27 +121,33 @@ def make_narrow(task, seed):
     return narrow(task, lambda observation, reward: (np.array([4, 8]), reward))
 
 
+def mask_of(options):
+    return options["reset_mask"] if options else slice(None)
+
+
 class Together(gym.vector.VectorEnv):
     """All tasks at once; in episode 2, step 3 it answers what `wrong` names, in all of them."""
 
     metadata = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
 
     def __init__(self, tasks, wrong):
-        self.num_envs, self.wrong, self.episode = len(tasks), wrong, 0
+        self.num_envs, self.wrong = len(tasks), wrong
+        self.episodes, self.steps = np.zeros(self.num_envs, int), np.zeros(self.num_envs, int)
         self.single_observation_space = gym.spaces.MultiDiscrete([9, 9], dtype=np.int8)
         self.single_action_space = gym.spaces.Discrete(5)
 
     def reset(self, *, seed=None, options=None):
-        self.episode += 1
-        self.steps = 0
-        return np.zeros((self.num_envs, 2), int), {}
+        begins = mask_of(options)
+        self.episodes[begins] += 1
+        self.steps[begins] = 0
+        return np.stack([self.steps, self.steps], 1), {}
 
     def step(self, actions):
         self.steps += 1
-        over = np.full(self.num_envs, self.steps == 4)
-        answer = {"observations": np.full((self.num_envs, 2), self.steps), "rewards": np.zeros(self.num_envs),
+        over = self.steps == 4
+        answer = {"observations": np.stack([self.steps, self.steps], 1), "rewards": np.zeros(self.num_envs),
                   "terminated": over, "truncated": np.zeros_like(over)}
-        if self.episode == 2 and self.steps == 3:
+        if (self.episodes == 2).all() and (self.steps == 3).all():
             answer.update(self.wrong)
         return (*answer.values(), {})
 
@@ -147,12 +157,61 @@ def vector_maker(**wrong):
 
 
 make_vector_with_real_ends = vector_maker(terminated=np.array([0, 0.5, 1]))
+make_vector_with_whole_ends = vector_maker(terminated=np.array([0, 2, 1]))
+make_vector_with_one_true = vector_maker(terminated=True)
+make_vector_with_two = vector_maker(terminated=2)
 make_vector_with_dict = vector_maker(truncated={"agent": False})
 make_vector_with_nones = vector_maker(terminated=[False, None, True])
 make_vector_with_ragged_rewards = vector_maker(rewards=[[1], [2, 3], [4]])
 make_wrapping_vector = vector_maker(observations=np.array([[1, 2], [3, 4], [5, 260]]))
 make_sound_vector = vector_maker(terminated=[0, 1, 1], rewards=[True, False, True])
 make_vector_of_floats = vector_maker(terminated=np.array([0, 1, 1], np.float32), truncated=False)
+
+
+class Uneven(gym.vector.VectorEnv):
+    """The task "wrong" has episodes of three steps, the others of four. It observes the step; resets what `begins` says."""
+
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
+
+    def __init__(self, tasks, begins):
+        self.num_envs, self.begins = len(tasks), begins
+        self.single_observation_space = gym.spaces.Discrete(9)
+        self.single_action_space = gym.spaces.Discrete(5)
+        self.lengths = np.array([3 if task == "wrong" else 4 for task in tasks])
+        self.steps = np.zeros(self.num_envs, int)
+
+    def reset(self, *, seed=None, options=None):
+        self.steps[self.begins(options)] = 0
+        return self.steps, {}
+
+    def step(self, actions):
+        self.steps += 1
+        over = self.steps == self.lengths
+        return self.steps, np.zeros(self.num_envs), over, np.zeros_like(over), {}
+
+
+class Hidden(Uneven):
+    """What it tells of the environments that play on is of no use, which is nobody's business."""
+
+    def reset(self, **options):
+        steps, info = super().reset(**options)
+        return np.where(self.steps > 0, 8, steps), info
+
+
+def make_vector_that_resets_all(tasks, seeds):
+    return Uneven(tasks, lambda options: slice(None))
+
+
+def make_vector_with_mask(tasks, seeds):
+    return Uneven(tasks, mask_of)
+
+
+def make_vector_that_pickles_options(tasks, seeds):
+    return Hidden(tasks, lambda options: mask_of(pickle.loads(pickle.dumps(options))))
+
+
+def make_vector_that_copies_options(tasks, seeds):
+    return Hidden(tasks, lambda options: mask_of(dict(options or {})))
 
 
 def make_nothing(task, seed):

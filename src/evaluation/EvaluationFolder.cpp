@@ -21,6 +21,11 @@
 namespace adtrain {
 namespace {
 
+constexpr const char* kSummaryFile = "summary.json";
+constexpr const char* kTableFile = "reward_episode.csv";
+constexpr const char* kCurveFiles[] = {"learning_curve.svg", "learning_curve.png"};
+constexpr const char* kScoreFiles[] = {"normalized_score.svg", "normalized_score.png"};
+
 std::string plural(int64_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
@@ -148,11 +153,25 @@ bool is_said_by(const nlohmann::ordered_json& one, const nlohmann::ordered_json&
 
 /// Whether a folder holds the results of another evaluation. Unreadable results count as another's.
 bool is_of_another(const std::filesystem::path& folder, const nlohmann::ordered_json& identity) {
-  const std::filesystem::path file = folder / "summary.json";
+  const std::filesystem::path file = folder / kSummaryFile;
   std::error_code unreachable;  // then nothing can be written there either
   if (!std::filesystem::exists(file, unreachable)) return false;
   const auto found = nlohmann::ordered_json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
   return !found.is_object() || !is_same_evaluation(identity, found);
+}
+
+/// Whether an evaluation has all tasks and episodes of what was played before. Not where either does not say.
+bool has_all_of(const nlohmann::ordered_json& identity, const nlohmann::ordered_json& played) {
+  if (!identity.contains("tasks") || !played.is_object()) return false;
+  const auto tasks = played.find("tasks"), episodes = played.find("episodes");
+  if (tasks == played.end() || !tasks->is_array()) return false;
+  if (episodes == played.end() || !episodes->is_number_integer()) return false;
+  const nlohmann::ordered_json& own = identity["tasks"];
+  const auto is_own = [&](const nlohmann::ordered_json& task) {
+    return std::find(own.begin(), own.end(), task) != own.end();
+  };
+  return episodes->get<int64_t>() <= identity["episodes"].get<int64_t>() &&
+         std::all_of(tasks->begin(), tasks->end(), is_own);
 }
 
 /// Whether the temperature is of any effect.
@@ -279,6 +298,21 @@ std::filesystem::path incomplete_evaluation_folder(const std::filesystem::path& 
   return folder_for(parent, identity, compared, options, usual, kIncompleteEvaluation);
 }
 
+void remove_incomplete_evaluation(const std::filesystem::path& parent, const nlohmann::ordered_json& identity,
+                                  const EvaluationOptions& options, const EvaluationOptions& usual) {
+  const std::filesystem::path folder = incomplete_evaluation_folder(parent, identity, options, usual);
+  if (!std::filesystem::exists(folder / kSummaryFile)) return;
+  const auto played = nlohmann::ordered_json::parse(read_file(folder / kSummaryFile), nullptr,
+                                                    /*allow_exceptions=*/false);
+  if (!has_all_of(identity, played)) return;
+  // The summary first: without it what is left is no evaluation to readers.
+  for (const char* const name : {kSummaryFile, kTableFile, kReturnsFile, kReturnsOfRepeatsFile})
+    std::filesystem::remove(folder / name);
+  for (const char* const name : kCurveFiles) std::filesystem::remove(folder / name);
+  for (const char* const name : kScoreFiles) std::filesystem::remove(folder / name);
+  if (std::filesystem::is_empty(folder)) std::filesystem::remove(folder);
+}
+
 std::string summary_json(const InContextReturns& measured, const LearningCurve& curve,
                          const EvaluationOrigin& origin, const EvaluationOptions& options) {
   EvaluationOptions measured_options = options;
@@ -305,12 +339,12 @@ void write_evaluation(const std::filesystem::path& folder, const InContextReturn
   if (measured.repeats() > 1) {
     write_file_atomically(folder / kReturnsOfRepeatsFile, npy_bytes(measured.returns));
   }
-  write_file_atomically(folder / "reward_episode.csv", table(measured));
-  write_file_atomically(folder / "summary.json", summary_json(measured, curve, origin, options));
-  for (const char* name : {"learning_curve.svg", "learning_curve.png"}) {
+  write_file_atomically(folder / kTableFile, table(measured));
+  write_file_atomically(folder / kSummaryFile, summary_json(measured, curve, origin, options));
+  for (const char* const name : kCurveFiles) {
     chart_of(measured, curve, origin, options).draw(folder / name);
   }
-  for (const char* name : {"normalized_score.svg", "normalized_score.png"}) {
+  for (const char* const name : kScoreFiles) {
     std::filesystem::remove(folder / name);  // an evaluation of before may have known scores
     if (curve.scores) chart_of(*curve.scores, title_of(measured, origin, options)).draw(folder / name);
   }

@@ -88,6 +88,13 @@ std::filesystem::path incomplete_evaluation_folder(const std::filesystem::path& 
                                                    const EvaluationOptions& options,
                                                    const EvaluationOptions& usual);
 
+/// Removes what was kept in incomplete_evaluation_folder, once the evaluation of this identity has been
+/// written whole: the files that write_evaluation writes, and the folder where it is empty then. Keeps it
+/// where the evaluation lacks some of the tasks or episodes that were played. Throws
+/// std::filesystem::filesystem_error where they cannot be removed.
+void remove_incomplete_evaluation(const std::filesystem::path& parent, const nlohmann::ordered_json& identity,
+                                  const EvaluationOptions& options, const EvaluationOptions& usual);
+
 /// The content of summary.json: what was evaluated, and the learning curve in figures.
 std::string summary_json(const InContextReturns& measured, const LearningCurve& curve,
                          const EvaluationOrigin& origin, const EvaluationOptions& options);

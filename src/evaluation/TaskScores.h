@@ -27,12 +27,15 @@ struct TaskScore {
 /// A missing score is one that is not known. Immutable.
 class TaskScores {
  public:
-  /// Throws DataError, with file and line, where it cannot be read, where a score is no number, and where a
-  /// task's expert score is not above its random score.
+  /// Throws DataError, with file and line, where it cannot be read, where a score is no number, where a
+  /// task's expert score is not above its random score, and where a task lacks a key and has one of nearly
+  /// its name.
   static TaskScores read(const std::filesystem::path& file);
 
   /// A task that is not there has none.
   TaskScore of(const std::string& task) const;
+  /// The task that may be meant by one that is not there; "" where none has nearly its name.
+  std::string nearest(const std::string& task) const;
   const std::map<std::string, TaskScore>& all() const { return scores_; }
 
  private:

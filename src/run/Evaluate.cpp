@@ -126,13 +126,6 @@ void Plan::play_in(const WorkerPool& workers, const RunConfig& config) {
   origin.worker = origin_in_workers(workers, tasks);
 }
 
-fs::path requeue_marker(const fs::path& folder) {
-  return folder / "requeue";
-}
-fs::path failure_file(const fs::path& folder) {
-  return folder / "failure.txt";
-}
-
 ResultsFolder results_folder(const Plan& plan) {
   return {plan.folder(),
           "adtrain evaluate writes beside its run: make room there or mend its permissions, or copy the run "
@@ -148,9 +141,15 @@ fs::path write_results(const Plan& plan, const InContextReturns& measured, const
   plan.trained.refuse_if_replaced(folder);
   results.write([&] {
     write_evaluation(folder, measured, curve, plan.origin, plan.options);
-    fs::remove(requeue_marker(folder));
-    fs::remove(failure_file(folder));
+    results.forget_earlier_starts();
   });
+  try {
+    remove_incomplete_evaluation(folder.parent_path(), plan.identity(), plan.options, plan.usual);
+  } catch (const fs::filesystem_error& error) {
+    console.warn(fmt::format(
+        "the results are written, but what an evaluation that failed had kept of them was not removed: {}",
+        error.what()));
+  }
   try {
     point_link(folder.parent_path() / kLatestEvaluation, folder.filename());
   } catch (const fs::filesystem_error& error) {
@@ -292,7 +291,7 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   }
   if (!measured) {
     console.info("stopped; nothing was written: the same command starts the evaluation anew");
-    if (communicator.is_root()) write_file_atomically(requeue_marker(plan.folder()), "");
+    if (communicator.is_root()) results_folder(plan).ask_for_requeue();
     return stop_code(ranks.context.launcher);
   }
   if (!communicator.is_root()) return ExitCode::kDone;
@@ -322,7 +321,7 @@ ExitCode evaluate(const EvaluateRequest& request) {
   if (plan.spread) of_ranks.run.device = DeviceChoice::kCpu;  // the map takes the GPUs
   return as_one_of_the_ranks(
       of_ranks, [&](const Ranks& ranks) { return evaluate_as_rank(request, plan, config, ranks); },
-      failure_file(plan.folder()));
+      results_folder(plan).failure());
 }
 
 }  // namespace adtrain

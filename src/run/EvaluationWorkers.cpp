@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <numeric>
 
 #include <ATen/ATen.h>
@@ -55,6 +56,20 @@ void warn_of_reversed(const std::vector<int64_t>& tasks, const std::vector<TaskS
           reversed.size(), scores.size(), abridged(NumberRanges::of(reversed).text())));
 }
 
+/// "; did you mean 'Ant-v4' by 'Ant-v5'?" of the first evaluated task whose name is nearly one of the file's.
+/// Nothing where the file has any of them: names are right then.
+std::string nearest_task(const TaskScores& known, const WorkerPool& workers,
+                         const std::vector<int64_t>& tasks) {
+  std::string found;
+  for (const int64_t task : tasks) {
+    const std::string name = name_of_task(workers, task), nearest = known.nearest(name);
+    if (known.all().contains(name)) return "";
+    if (found.empty() && !nearest.empty())
+      found = fmt::format("; did you mean '{}' by '{}'?", abridged(name), abridged(nearest));
+  }
+  return found;
+}
+
 }  // namespace
 
 PlayNotices::Say notices_of_rank(int64_t rank, Console* console) {
@@ -71,7 +86,10 @@ std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNot
   const WorkerOptions& options = config.worker;
   if (!options.env_worker) return nullptr;
   Activity::of_this_process().begin("starting the environment workers");
-  auto workers = std::make_unique<WorkerPool>(options, say);
+  // How many tasks there are is not known before the workers say it.
+  const int64_t batch = config.evaluation.eval_batch;
+  auto workers = std::make_unique<WorkerPool>(
+      options, say, batch == kAutoBatchSize ? std::numeric_limits<int64_t>::max() : batch);
   group_in_workers(config, *workers);
   return workers;
 }
@@ -192,8 +210,9 @@ std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPo
   throw DataError(fmt::format(
       "{}: it has no expert_score with a random_score of any of the {} tasks that are evaluated, such as "
       "'{}'; expected both of one at least: name tasks as the worker's TASKS do, or have random scores "
-      "measured by env_random_episodes",
-      *config.evaluation.eval_scores, tasks.size(), name_of_task(workers, tasks.front())));
+      "measured by env_random_episodes{}",
+      *config.evaluation.eval_scores, tasks.size(), abridged(name_of_task(workers, tasks.front())),
+      nearest_task(known, workers, tasks)));
 }
 
 LearningCurve curve_in_workers(const InContextReturns& measured, std::vector<TaskScore> scores,

@@ -70,4 +70,14 @@ void ResultsFolder::write(const std::function<void()>& action) const {
   }
 }
 
+void ResultsFolder::ask_for_requeue() const {
+  write_file_atomically(requeue(), "");
+  fs::remove(failure());
+}
+
+void ResultsFolder::forget_earlier_starts() const {
+  fs::remove(requeue());
+  fs::remove(failure());
+}
+
 }  // namespace adtrain

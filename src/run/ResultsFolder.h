@@ -19,6 +19,17 @@ struct ResultsFolder {
   /// Runs what makes the folder and writes there. Where that throws a std::filesystem::filesystem_error,
   /// removes folders that it has made and left empty, and throws the same error as check().
   void write(const std::function<void()>& action) const;
+
+  /// What a start that failed leaves here: the block that names the rank.
+  std::filesystem::path failure() const { return path / "failure.txt"; }
+  /// Leaves the mark by which job scripts know that the same command is to be started again. What a start
+  /// before has failed of is over.
+  void ask_for_requeue() const;
+  /// Takes back what starts before have left, as the work is done. Throws std::filesystem::filesystem_error.
+  void forget_earlier_starts() const;
+
+ private:
+  std::filesystem::path requeue() const { return path / "requeue"; }
 };
 
 }  // namespace adtrain

@@ -158,21 +158,10 @@ int64_t found_batch(const RunConfig& config, AlgorithmDistillation& model, const
   return search.run(forward).batch;
 }
 
-fs::path requeue_marker(const fs::path& folder) {
-  return folder / "requeue";
-}
-fs::path failure_file(const fs::path& folder) {
-  return folder / "failure.txt";
-}
+constexpr const char* kOfScoring = "--set score_output_dir=FOLDER";  ///< chooses another folder
 
 ResultsFolder results_folder(const fs::path& folder, const std::string& how_to_choose) {
   return {folder, "make room there or mend its permissions, or choose another folder by " + how_to_choose};
-}
-
-/// What a scoring that has ended takes back of those before it.
-void forget_failures(const fs::path& folder) {
-  fs::remove(requeue_marker(folder));
-  fs::remove(failure_file(folder));
 }
 
 void show(const Scores& scores, Console& console) {
@@ -226,7 +215,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   const std::string digest = communicator.is_root() ? digest_of(*model) : "";
   const fs::path folder = output_folder(request, config, trained, step);
   refuse_to_overwrite(folder, request.overwrite || request.measured_seconds);
-  const ResultsFolder results = results_folder(folder, "--set score_output_dir=FOLDER");
+  const ResultsFolder results = results_folder(folder, kOfScoring);
   if (communicator.is_root()) results.check();
   const auto windows = scored_windows(config, trained.folder, ranks, console);
   std::optional<SpreadNetwork> spread;
@@ -266,7 +255,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
 
   const auto stopped = [&] {
     console.info("stopped; nothing was written: the same command starts the scoring anew");
-    if (communicator.is_root()) write_file_atomically(requeue_marker(folder), "");
+    if (communicator.is_root()) results.ask_for_requeue();
     return stop_code(ranks.context.launcher);
   };
   if (request.measured_seconds) {
@@ -281,7 +270,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
       trained.refuse_if_replaced(folder);
       results.write([&] {
         speed->write(folder);
-        forget_failures(folder);
+        results.forget_earlier_starts();
       });
       report_speed(request, folder, *speed, console);
     }
@@ -325,7 +314,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   trained.refuse_if_replaced(folder);
   results.write([&] {
     write_scores(folder, scores, request.overwrite);
-    forget_failures(folder);
+    results.forget_earlier_starts();
   });
   console.info(fmt::format("{} samples in {}, {:.1f} samples/s; scores {}/scores.csv and .npy",
                            grouped(scores.table.size()), human_duration(scores.seconds),
@@ -349,7 +338,7 @@ ExitCode score(const ScoreRequest& request) {
   if (way.spread) of_ranks.run.device = DeviceChoice::kCpu;  // the map takes the GPUs
   return as_one_of_the_ranks(
       of_ranks, [&](const Ranks& ranks) { return score_as_rank(request, trained, config, way, ranks); },
-      failure_file(folder));
+      results_folder(folder, kOfScoring).failure());
 }
 
 ExitCode merge(const MergeRequest& request) {

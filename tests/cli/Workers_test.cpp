@@ -24,13 +24,17 @@ std::string module_of_the_page() {
   return module.replace(module.find(published), published.size(), "SIZE, HORIZON = 5, 8");
 }
 
-/// The summary of what an evaluation says that it has kept.
-nlohmann::json kept_of(const SmallRun& run, const Finished& finished) {
+/// Where an evaluation says that it has kept what was played.
+std::filesystem::path kept_in(const Finished& finished) {
   static const std::regex kFolder(R"(kept: .* in (\S+-worker\S*-incomplete))");
   std::smatch found;
   if (!std::regex_search(finished.output, found, kFolder))
     throw std::runtime_error("nothing kept: " + finished.output);
-  return nlohmann::json::parse(run.read(std::filesystem::path(found[1].str()) / "summary.json"));
+  return found[1].str();
+}
+/// The summary there.
+nlohmann::json kept_of(const SmallRun& run, const Finished& finished) {
+  return nlohmann::json::parse(run.read(kept_in(finished) / "summary.json"));
 }
 
 /// A trained run, which all these tests evaluate.
@@ -208,6 +212,15 @@ TEST_F(Workers, WhatWasPlayedBeforeAWorkerDiedIsKept) {
   const auto first = kept_of(*run_, ranks);
   EXPECT_EQ(first["tasks"], (std::vector<int64_t>{0, 1}));
   EXPECT_EQ(first["episodes"], 2);
+
+  // With a module that is mended the same evaluation is written whole, in place of what was kept.
+  const std::string fault = "self.episodes == 3:";
+  std::string mended = kOwnTasks;
+  run_->write("own_tasks.py", mended.replace(mended.find(fault), fault.size(), "self.episodes == 3000:"));
+  const Finished whole = run_->adtrain(command("own_tasks:make_killed", ""));
+  EXPECT_EQ(whole.exit_code, 0) << whole.output;
+  EXPECT_FALSE(std::filesystem::exists(run_->folder() / kept_in(alone)));
+  EXPECT_FALSE(std::filesystem::exists(run_->folder() / kept_in(ranks)));
 }
 
 TEST_F(Workers, WhatIsWrongIsSaidBeforeAnythingIsPlayed) {
@@ -222,6 +235,16 @@ TEST_F(Workers, WhatIsWrongIsSaidBeforeAnythingIsPlayed) {
   const Finished tasks = run_->adtrain(command("my_envs:make_env", "--set eval_tasks=25"));
   EXPECT_EQ(tasks.exit_code, 2);
   EXPECT_THAT(tasks.output, AllOf(HasSubstr("found task 25"), HasSubstr("darkroom"), HasSubstr("0 to 24")));
+  const auto scored_by = [&](const std::string& scores) {
+    run_->write("scores.yaml", scores);
+    const Finished refused = run_->adtrain(command("own_tasks:make_env", "--set eval_scores=scores.yaml"));
+    EXPECT_EQ(refused.exit_code, 4);
+    return refused.output;
+  };
+  EXPECT_THAT(scored_by("\"{'goal': 3, 'length': 2}\": {random_score: -3, expert_scor: 1}\n"),
+              HasSubstr("did you mean expert_score"));
+  EXPECT_THAT(scored_by("\"{'goal': 3, 'lenght': 2}\": {random_score: -3, expert_score: 1}\n"),
+              HasSubstr("did you mean '{'goal': 3, 'length': 2}' by '{'goal': 3, 'lenght': 2}'?"));
 }
 
 TEST_F(Workers, ASignalStopsTheEvaluationAndItsWorkers) {

@@ -210,6 +210,56 @@ TEST(EvaluationFolder, WhatWasPlayedOfAnotherEvaluationIsKept) {
   EXPECT_EQ(keep({1, 2}, 3), "test-step-100-1x50-worker-2-incomplete");
 }
 
+TEST(EvaluationFolder, WhatWasPlayedBeforeIsRemovedOnceTheSameEvaluationIsWhole) {
+  const TemporaryFolder run;
+  WorkerOptions worker;
+  worker.env_worker = "my_envs:make_env";
+  EvaluationOrigin origin = {"darkroom", 3, 4000, 9, 20};
+  origin.worker = EvaluationOrigin::Worker::of(worker);
+  const InContextReturns played = some_returns(2);  // 12 episodes of three tasks
+  EvaluationOptions asked;
+  asked.eval_repeats = 2;
+  const auto identity_of = [&](const std::vector<int64_t>& tasks) {
+    return evaluation_identity(tasks, origin, asked);
+  };
+  const auto kept = [&] {
+    return incomplete_evaluation_folder(run.path(), identity_of(played.tasks), asked, asked);
+  };
+  const auto keep = [&] {
+    LearningCurve curve = LearningCurve::without_bounds(played);
+    curve.scores = NormalizedScores::of(played, {{0, 1, ""}, {0, 1, ""}, {0, 1, ""}});
+    write_evaluation(kept(), played, curve, origin, asked);
+  };
+  const auto finish = [&](const std::vector<int64_t>& tasks) {
+    remove_incomplete_evaluation(run.path(), identity_of(tasks), asked, asked);
+  };
+  const auto folder = run.path() / "test-step-4000-worker-incomplete";
+  finish(played.tasks);
+  EXPECT_TRUE(std::filesystem::is_empty(run.path())) << "nothing was kept";
+  keep();
+  EXPECT_TRUE(std::filesystem::exists(folder / "normalized_score.svg"));
+  // Of another evaluation, of fewer tasks and of fewer episodes.
+  origin.checkpoint_step = 3000;
+  finish(played.tasks);
+  origin.checkpoint_step = 4000;
+  origin.worker->env_worker = "other_envs:make_env";
+  finish(played.tasks);
+  origin.worker->env_worker = "my_envs:make_env";
+  finish({38, 62});
+  asked.eval_episodes = 11;
+  finish(played.tasks);
+  EXPECT_TRUE(std::filesystem::exists(folder / "summary.json"));
+  asked.eval_episodes = 12;
+  finish({38, 51, 62, 70});
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  // What others have put there stays.
+  keep();
+  write_file_atomically(folder / "notes.txt", "why it failed");
+  finish(played.tasks);
+  EXPECT_TRUE(std::filesystem::exists(folder / "notes.txt"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+}
+
 TEST(EvaluationFolder, ANameSaysWhichWindowIsNotTheRunsOwn) {
   const TemporaryFolder run;
   EvaluationOrigin origin = {"darkroom", 3, 100, 9, 20};

@@ -97,15 +97,38 @@ TEST(TaskScores, AreReadAsVintixHasThem) {
   EXPECT_FALSE(scores.of("unknown").expert);
 }
 
+/// What reading this refuses.
+std::string message(const std::string& yaml) {
+  try {
+    read(yaml);
+    return "nothing was wrong";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+TEST(TaskScores, AKeyThatIsNearlyAKnownOneIsRefused) {
+  EXPECT_THAT(message("a: {random_score: 1, expert_score: 2}\nb: {random_score: 1, expert_scor: 2}\n"),
+              AllOf(HasSubstr("scores.yaml:2: 'b': expert_scor is no key of scores"),
+                    HasSubstr("did you mean expert_score, which the task does not have?")));
+  EXPECT_THAT(message("a: {randomscore: 1, expert_score: 2}\n"), HasSubstr("did you mean random_score"));
+  EXPECT_THAT(message("a: {random_score: 1, expert_score: 2, groups: x}\n"), HasSubstr("did you mean group"));
+  // Other keys are passed over, also those of nearly the same name where the task has the known one.
+  EXPECT_EQ(
+      message("a: {path: a, type: default, reward_scale: 2, episode_sparsity: 1, episode_range: [0, 1]}\n"
+              "b: {random_score: 1, random_score_std: 3, expert_score: 2, expert_scores: [2, 2]}\n"
+              "c: {expert_score: 2}\nd: {random_score: 2}\n"),
+      "nothing was wrong");
+}
+
+TEST(TaskScores, TheNearestNameIsThatOfATaskThatIsNotThere) {
+  const TaskScores scores = read("Ant-v4: {expert_score: 1}\nHopper-v4: {expert_score: 1}\n");
+  EXPECT_EQ(scores.nearest("Hoper-v4"), "Hopper-v4");
+  EXPECT_EQ(scores.nearest("Ant-v4"), "") << "it is there";
+  EXPECT_EQ(scores.nearest("Reacher"), "");
+}
+
 TEST(TaskScores, RefuseWhatIsNone) {
-  const auto message = [](const std::string& yaml) -> std::string {
-    try {
-      read(yaml);
-      return "nothing was wrong";
-    } catch (const DataError& error) {
-      return error.what();
-    }
-  };
   EXPECT_THAT(message("a: {random_score: 1}\nb: {expert_score: much}\n"),
               AllOf(HasSubstr("scores.yaml:2:"), HasSubstr("expert_score is no number")));
   EXPECT_THAT(message("a: {random_score: 2, expert_score: 2}\n"),

@@ -112,7 +112,7 @@ class Histories(FolderTest):
         returns = np.stack([history.rewards.reshape(50, 20, 4).sum(1) for history in read.values()])
         self.assertAlmostEqual(returns[:, 0].mean(), 0.39, 2)
         self.assertAlmostEqual(returns[:, -10:].mean(), 17.30, 2)
-        with self.assertRaises(KeyError):
+        with self.assertRaisesRegex(KeyError, "found task 49; expected one of .*hdf5, which has 0-48"):
             read[49]
 
     def test_a_changed_value_is_found(self):
@@ -158,7 +158,7 @@ class Histories(FolderTest):
                     writer.write(3, wrong)
             self.assertEqual(list(writer._file), [])
             with mock.patch.object(writer, "_filters", side_effect=[{}, OSError("no space left")]):
-                with self.assertRaisesRegex(OSError, "no space left"):
+                with self.assertRaisesRegex(adtrain.HistoryError, "refused.hdf5 cannot be written .no space left.; expected"):
                     writer.write(3, history)
             for task in -1, 1.0, "3", True, None:
                 with self.assertRaisesRegex(adtrain.HistoryError, "expected its number, an integer from 0 on"):
@@ -185,7 +185,7 @@ class Histories(FolderTest):
         read = adtrain.Histories(path)
         self.assertEqual(list(read), [0, 1, 2, 8])
         self.assert_equal(read[8], random_history(8))
-        with self.assertRaises(KeyError):
+        with self.assertRaisesRegex(KeyError, "found task 3; .* which has 0-2,8"):
             read[3]
         self.train("some", "train_tasks=[0-1, 8]", "run_name=some")
         program("collect", "config.yaml", settings=["traj_dir=ours", "tasks=0-1,7"], cwd=self.folder)
@@ -212,6 +212,28 @@ class Histories(FolderTest):
         with adtrain.HistoryWriter(path, overwrite=True) as writer:
             writer.write(0, random_history(0))
         self.assertEqual(len(adtrain.Histories(path)), 1)
+
+    def test_what_the_system_refuses_is_a_history_error_that_names_the_file(self):
+        taken, folder = self.folder / "a-file", self.folder / "a-folder.hdf5"
+        taken.write_text("text")
+        folder.mkdir()
+        with self.assertRaisesRegex(adtrain.HistoryError, "a-folder.hdf5 cannot be read .it is a folder.; expected"):
+            adtrain.Histories(folder)
+        for path, reason in (folder, "it is a folder"), (taken / "h.hdf5", "File exists"):
+            with self.assertRaisesRegex(adtrain.HistoryError, f"{path} cannot be written .*{reason}.*; expected"):
+                with adtrain.HistoryWriter(path, overwrite=True) as writer:
+                    writer.write(0, random_history(0))
+        self.assertEqual([path.name for path in self.folder.glob("*.tmp")], [])
+        damaged = self.folder / "damaged.hdf5"
+        with adtrain.HistoryWriter(damaged, compression=1) as writer:
+            writer.write(0, random_history(0))
+        with h5py.File(damaged) as file:
+            chunk = file["0/states"].id.get_chunk_info(0)
+        with open(damaged, "r+b") as file:
+            file.seek(chunk.byte_offset)
+            file.write(bytes(chunk.size))
+        with self.assertRaisesRegex(adtrain.HistoryError, "damaged.hdf5 cannot be read"):
+            adtrain.Histories(damaged)[0]
 
 
 if __name__ == "__main__":

@@ -99,6 +99,9 @@ class Runs(FolderTest):
         self.assertEqual(metrics["loss"].tolist(), [float("inf"), 3.5])
         self.assertEqual(metrics["per_rank"][1].tolist(), [1, 2])
         self.assertEqual(list(metrics.frame().columns), ["step", "loss", "per_rank.0", "per_rank.1"])
+        self.assertNotIn("accuracy", metrics)
+        with self.assertRaisesRegex(KeyError, "found the figure 'accuracy'; expected one of .*: step, loss, per_rank"):
+            metrics["accuracy"]
         path.write_text("nothing\n")
         with self.assertRaisesRegex(adtrain.AdtrainError, "odd.jsonl:1: found 'nothing'; expected a JSON object"):
             adtrain.Metrics.read(path)
@@ -158,6 +161,21 @@ class Runs(FolderTest):
             run = adtrain.Run(self.run_folder / "checkpoints" / name)
             self.assertEqual(run.checkpoint().step, step)
             self.assertEqual(run.configuration["grid_size"], 5)
+
+    def test_a_checkpoint_with_another_steps_name_is_passed_over(self):
+        checkpoints = self.copied("renamed") / "checkpoints"
+        shutil.copytree(checkpoints / "step-40", checkpoints / "step-900")
+        shutil.copytree(checkpoints / "step-40", checkpoints / "step-0950")  # no name of a step, as the program writes none so
+        shutil.copytree(checkpoints / "step-40", checkpoints / "kept")
+        with self.assertWarnsRegex(UserWarning, "step-900 is named after step 900, and its manifest.json says step 40; .*"
+                                                "rename it back to step-40, or move it out of .*/renamed/checkpoints"):
+            self.assertEqual(adtrain.Run(checkpoints.parent).checkpoint().step, 80)
+        (checkpoints / "latest").unlink()
+        (checkpoints / "latest").symlink_to("step-900")
+        for name in ("step-900", "latest"):
+            with self.assertRaisesRegex(adtrain.CheckpointError, "step-900 is named after step 900"):
+                adtrain.load(checkpoints / name)
+        self.assertEqual(adtrain.Run(checkpoints / "kept").checkpoint().step, 40)
 
     def test_a_changed_manifest_is_refused(self):
         run = self.copied("forged")

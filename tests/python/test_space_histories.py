@@ -98,6 +98,7 @@ class SpaceHistories(FolderTest):
             ("a", {"observation_space": BOX | {"low": [-2.0] * 3}}, "the observation-space is"),
             ("a", {"actions": np.zeros((STREAMS, STEPS), np.int64)}, "found int64"),
             ("a", {"action_space": object()}, "expected Discrete, MultiDiscrete or Box"),
+            ("a", {"action_space": "Discrete(4)"}, "found the space 'Discrete(4)', which is no JSON"),
         ):
             self.assertIn(expected, self.complaint(path, task, **random_task(1, **changed)))
         with h5py.File(path) as file:
@@ -107,6 +108,24 @@ class SpaceHistories(FolderTest):
         with h5py.File(grids, "w") as file:
             file.create_group("0")
         self.assertIn("no file of version 2", self.complaint(grids, "a", **random_task(0)))
+
+    def test_files_that_are_none_are_refused_by_name_and_left(self):
+        whole = self.folder / "whole.hdf5"
+        adtrain.write_histories(whole, "walk", **random_task(0))
+        text, cut, folder = self.folder / "text.hdf5", self.folder / "cut.hdf5", self.folder / "folder.hdf5"
+        text.write_text("random_score: 1")
+        cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+        folder.mkdir()
+        for path, reason in (
+            (text, "file signature not found"),
+            (cut, "truncated file"),
+            (folder, "it is a folder"),
+            (text / "h.hdf5", "File exists"),
+        ):
+            before = path.read_bytes() if path.is_file() else None
+            said = self.complaint(path, "run", **random_task(1))
+            self.assertRegex(said, f"^{path} cannot be written .*{reason}.*; expected a new file, or histories in HDF5")
+            self.assertEqual(path.read_bytes() if path.is_file() else None, before)
 
 
 if __name__ == "__main__":

@@ -78,5 +78,16 @@ TEST(ResultsFolder, AFullDiskIsSaidBeforeTheWorkAndWhileResultsAreWritten) {
   EXPECT_THROW(results.write([] { throw DataError("another one"); }), DataError);
 }
 
+TEST(ResultsFolder, AStartThatWasStoppedIsNoFailure) {
+  const TemporaryFolder folder;
+  const ResultsFolder results{folder.path(), ""};
+  write_file(results.failure(), "rank 1 of 2 failed first");
+  results.ask_for_requeue();
+  EXPECT_FALSE(std::filesystem::exists(results.failure()));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "requeue"));
+  results.forget_earlier_starts();
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
 }  // namespace
 }  // namespace adtrain

@@ -59,8 +59,9 @@ Batch GridScoredWindows::assemble(std::span<const int64_t> windows) const {
 }
 
 std::string GridScoredWindows::description() const {
-  return fmt::format("{} windows of {} histories of {} tasks", grouped(size()),
-                     grouped(histories_.histories()), tasks().size());
+  return fmt::format("{} of {} of {}", counted(size(), "window", "windows"),
+                     counted(histories_.histories(), "history", "histories"),
+                     counted(std::ssize(tasks()), "task", "tasks"));
 }
 
 }  // namespace adtrain

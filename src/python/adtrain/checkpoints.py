@@ -18,7 +18,7 @@ MANIFEST = "manifest.json"
 _MODEL = "model.safetensors"
 _FILES = (_MODEL, "optimizer.safetensors")
 _FORMAT_VERSION = 1
-_STEP = re.compile(r"step-(\d+)")
+_STEP = re.compile(r"step-(0|[1-9][0-9]*)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Checkpoint:
 def read_checkpoint(folder: pathlib.Path) -> Checkpoint:
     """Reads one checkpoint. Throws CheckpointError where any of its files is missing or differs from the manifest."""
     manifest = _read_manifest(folder)
+    _check_name(folder, manifest["step"])
     content = {name: _verified(folder, name, manifest) for name in _FILES}
     try:
         tensors = safetensors.numpy.load(content[_MODEL])
@@ -91,6 +92,18 @@ def _read_manifest(folder: pathlib.Path) -> dict[str, Any]:
             f"{path} is damaged ({error!r}); expected the JSON that was written: use another checkpoint"
         ) from None
     return manifest
+
+
+def _check_name(folder: pathlib.Path, step: int) -> None:
+    """Throws CheckpointError where the folder, or what a link such as `latest` points to, has another step's name."""
+    if not _STEP.fullmatch(folder.name):
+        folder = folder.resolve()
+    named = _STEP.fullmatch(folder.name)
+    if named and int(named[1]) != step:
+        raise CheckpointError(
+            f"{folder} is named after step {named[1]}, and its {MANIFEST} says step {step}; expected the same step in both, "
+            f"so it is not used: rename it back to step-{step}, or move it out of {folder.parent}"
+        )
 
 
 def _checksum_of_manifest(text: str) -> str:

@@ -2,7 +2,7 @@
 
 
 class AdtrainError(Exception):
-    """What all errors of this package are."""
+    """What all errors of this package are, but for the KeyError of a mapping: `Histories(path)[99]`."""
 
 
 class ConfigurationError(AdtrainError):

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from .errors import HistoryError
+from .hdf5_errors import reading, writing
 from .packages import needed
 
 _FORMAT_VERSION = "1"
@@ -59,7 +60,7 @@ class Histories(Mapping[int, History]):
         """Throws HistoryError where no group of the file is named by a task's number and where it is of version 2, of any
         space; MissingPackageError without h5py."""
         self.path = pathlib.Path(path)
-        with self._open() as file:
+        with reading(self.path), self._open() as file:
             numbers = sorted(int(name) for name in file if name.isdecimal() and name == str(int(name)))
             self._tasks = dict.fromkeys(numbers)
             self.settings = {name: _text(value) for name, value in file.attrs.items()}
@@ -81,10 +82,11 @@ class Histories(Mapping[int, History]):
         return iter(self._tasks)
 
     def __getitem__(self, task: int) -> History:
-        """Throws HistoryError where a data set is missing, of another shape, or differs from its checksum."""
+        """Throws KeyError, which names the tasks that there are, where the file lacks this one; HistoryError where a data set
+        is missing, of another shape, or differs from its checksum, and where the file cannot be read."""
         if task not in self._tasks:
-            raise KeyError(task)
-        with self._open() as file:
+            raise KeyError(f"found task {task!r}; expected one of {self.path}, which has {_ranges(list(self._tasks))}")
+        with reading(self.path), self._open() as file:
             group = file[str(task)]
             names = [field.name for field in dataclasses.fields(History) if field.name in group]
             columns = {name: self._values(group[name]) for name in names}
@@ -106,10 +108,7 @@ class Histories(Mapping[int, History]):
         return values
 
     def _open(self) -> Any:
-        try:
-            return _h5py().File(self.path, "r")
-        except OSError as error:
-            raise HistoryError(f"{self.path} cannot be read ({error}); expected learning histories in HDF5") from None
+        return _h5py().File(self.path, "r")
 
 
 class HistoryWriter:
@@ -144,24 +143,26 @@ class HistoryWriter:
         self._h5py = _h5py()
 
     def __enter__(self) -> Self:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._h5py.File(self._unfinished, "w")
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._h5py.File(self._unfinished, "w")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        try:
-            if kind is None:
-                self._finish()
-            self._file.close()
-            if kind is None:
-                self._unfinished.replace(self.path)
-        finally:
-            self._file.close()
-            self._unfinished.unlink(missing_ok=True)
+        with writing(self.path):
+            try:
+                if kind is None:
+                    self._finish()
+                self._file.close()
+                if kind is None:
+                    self._unfinished.replace(self.path)
+            finally:
+                self._file.close()
+                self._unfinished.unlink(missing_ok=True)
 
     def write(self, task: int, history: History) -> None:
-        """Throws HistoryError where the arrays do not fit each other or the tasks before, and where `task` is no number that
-        readers know. After any error the file is as before, and the task may be written again."""
+        """Throws HistoryError where the arrays do not fit each other or the tasks before, where `task` is no number that
+        readers know, and where the file cannot be written. After any error the file is as before, and the task may be written again."""
         if isinstance(task, bool) or not isinstance(task, (int, np.integer)) or task < 0:
             raise HistoryError(f"found the task {task!r}; expected its number, an integer from 0 on")
         history = _checked(history, f"task {task}")
@@ -172,14 +173,15 @@ class HistoryWriter:
             raise HistoryError(f"task {task} has {shape} steps and streams; expected {self._shape}, as the tasks before it")
         columns = {name: _stored(given, name, f"task {task}") for name, given in history.columns().items()}
         checksums = {name: zlib.crc32(values.tobytes()) for name, values in columns.items()}
-        group = self._file.create_group(str(task))
-        try:
-            for name, values in columns.items():
-                dataset = group.create_dataset(name, data=values, **self._filters(values))
-                dataset.attrs["crc32"] = np.uint32(checksums[name])
-        except BaseException:
-            del self._file[str(task)]
-            raise
+        with writing(self.path):
+            group = self._file.create_group(str(task))
+            try:
+                for name, values in columns.items():
+                    dataset = group.create_dataset(name, data=values, **self._filters(values))
+                    dataset.attrs["crc32"] = np.uint32(checksums[name])
+            except BaseException:
+                del self._file[str(task)]
+                raise
         self._shape = shape
         self._checksums[int(task)] = checksums
 

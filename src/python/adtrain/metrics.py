@@ -59,6 +59,9 @@ class Metrics(Mapping[str, np.ndarray]):
         return pandas.DataFrame(columns)
 
     def __getitem__(self, name: str) -> np.ndarray:
+        """Throws KeyError, which names the figures that there are, where this one was not recorded."""
+        if name not in self._columns:
+            raise KeyError(f"found the figure {name!r}; expected one of those that were recorded: {', '.join(self._columns)}")
         return self._columns[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .errors import HistoryError
+from .hdf5_errors import writing
 from .packages import needed
 
 _CHUNK_STEPS, _CHUNK_BYTES = 4096, 1 << 22
@@ -41,15 +42,16 @@ def write_histories(
     to 9. `scores`: {"random-score": …, "expert-score": …}, returns of an episode. `group`: the name of the tasks that share
     these spaces, where there are several such. For one process at a time.
 
-    Throws HistoryError where arrays do not fit each other, the spaces or the tasks before, where they are not finite, and
-    where the file has the task; then the file is as before.
+    Throws HistoryError where arrays do not fit each other, the spaces or the tasks before, where they are not finite, where
+    the file has the task, and where it is none of HDF5, damaged or a folder; then the file is as before.
     """
     columns = _columns(states, actions, rewards, terminated, truncated)
     spaces = {"observation-space": _space(observation_space), "action-space": _space(action_space)}
     _expect(columns, spaces)
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with needed("h5py", "h5py", "Writing histories").File(path, "a") as file:
+    path, h5py = pathlib.Path(path), needed("h5py", "h5py", "Writing histories")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path), h5py.File(path, "a") as file:
         number = _place(file, path, task)
         _agree(file, path, columns, spaces, group)
         if not _tasks(file):
@@ -106,7 +108,10 @@ def _columns(states: Any, actions: Any, rewards: Any, terminated: Any, truncated
 def _space(space: Any) -> dict[str, Any]:
     """Minari's JSON of a space."""
     if isinstance(space, str):
-        space = json.loads(space)
+        try:
+            space = json.loads(space)
+        except ValueError as error:
+            raise HistoryError(f"found the space {space[:200]!r}, which is no JSON ({error}); expected Minari's JSON of one") from None
     if isinstance(space, Mapping):
         return dict(space)
     kind = type(space).__name__

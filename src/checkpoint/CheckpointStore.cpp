@@ -1,7 +1,8 @@
 #include "checkpoint/CheckpointStore.h"
 
 #include <algorithm>
-#include <charconv>
+#include <exception>
+#include <iterator>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "base/File.h"
 #include "base/SymbolicLink.h"
 #include "base/Text.h"
+#include "base/WriteRemedy.h"
 #include "checkpoint/Manifest.h"
 #include "checkpoint/Safetensors.h"
 
@@ -24,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
-constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kPrefix = Manifest::kFolderPrefix;
 constexpr std::string_view kTemporary = ".tmp";
 constexpr const char* kLatest = "latest";
 constexpr const char* kBest = "best";
@@ -33,27 +35,10 @@ fs::path with_suffix(fs::path path, std::string_view suffix) {
   return path += suffix;
 }
 
-/// N of a folder named `step-N`; nothing for any other name.
-std::optional<int64_t> step_of(const fs::path& path) {
-  const std::string name = path.filename().string();
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char* const last = name.data() + name.size();
-  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, step);
-  return error == std::errc() && end == last ? std::optional(step) : std::nullopt;
-}
-
 bool is_leftover(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.ends_with(kTemporary) &&
          (name.starts_with(kPrefix) || name.starts_with(kLatest) || name.starts_with(kBest));
-}
-
-/// "; 1.2 MiB are free there", where the file system reports it.
-std::string free_space(const fs::path& folder) {
-  std::error_code unknown;
-  const fs::space_info space = fs::space(folder, unknown);
-  return unknown ? "" : fmt::format("; {} are free there", human_bytes(static_cast<double>(space.available)));
 }
 
 /// Runs actions whose failure leaves the checkpoint usable, and collects a warning for each that fails.
@@ -87,13 +72,13 @@ std::vector<std::string> CheckpointStore::save(const Snapshot& snapshot) {
     attempt("what a killed run left was not deleted", [&] { remove_leftovers(); });
     write(snapshot, written);
     verify_files(written);
+    if (std::string kept = keep_misnamed(snapshot.step); !kept.empty()) warnings.push_back(std::move(kept));
     put_in_place(written, snapshot.step);
   } catch (const fs::filesystem_error& error) {
-    const std::string space = free_space(folder_);
+    const std::string remedy = write_remedy(error, folder_);  // before the half-written files are deleted
     remove_half_written(written);
-    throw CheckpointError(
-        fmt::format("{}{}; the older checkpoints are untouched: make room in {} or mend its permissions",
-                    error.what(), space, folder_.string()));
+    throw CheckpointError(fmt::format("{}; {}{}", error.what(),
+                                      holds_any() ? "the older checkpoints are untouched: " : "", remedy));
   } catch (...) {
     remove_half_written(written);
     throw;
@@ -112,13 +97,17 @@ std::vector<std::string> CheckpointStore::keep_best(const BestCheckpoint& best) 
     best.write(folder_);
     point_link_to_best();
   });
-  attempt("older checkpoints were not deleted", [&] { prune(steps().back()); });
+  attempt("older checkpoints were not deleted", [&] {
+    const std::vector<int64_t> saved = steps_as_named();
+    if (!saved.empty()) prune(saved.back());
+  });
   return warnings;
 }
 
 std::optional<BestCheckpoint> CheckpointStore::best() const {
   const std::optional<BestCheckpoint> recorded = BestCheckpoint::read(folder_);
-  return recorded && fs::is_directory(path_of(recorded->step)) ? recorded : std::nullopt;
+  if (!recorded || !fs::is_directory(path_of(recorded->step))) return std::nullopt;
+  return fault_of_name(recorded->step).empty() ? recorded : std::nullopt;
 }
 
 /// The record decides; a run that was killed between both leaves an older link.
@@ -203,6 +192,38 @@ void CheckpointStore::write(const Snapshot& snapshot, const fs::path& folder) co
   fault.at_moment_of_saving(SaveMoment::kManifest);
 }
 
+/// Empty where the name agrees with the manifest, and where that cannot be told.
+std::string CheckpointStore::fault_of_name(int64_t step) const {
+  try {
+    return Manifest::read_under_any_name(path_of(step)).fault_of_name(path_of(step));
+  } catch (const CheckpointError&) {
+    return "";
+  }
+}
+
+/// For errors, which no other may replace.
+bool CheckpointStore::holds_any() const {
+  try {
+    return !empty();
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+/// What stands in the place of `step` and is of another step may be the only checkpoint of that one: it gets
+/// a name under which nobody takes it for a checkpoint or for a leftover. Returns a warning; empty where
+/// nothing of the kind stands there.
+std::string CheckpointStore::keep_misnamed(int64_t step) const {
+  const std::string fault = fault_of_name(step);
+  if (fault.empty()) return "";
+  const fs::path place = path_of(step);
+  fs::path other = with_suffix(place, ".of-another-step");
+  for (int64_t number = 2; fs::exists(other); ++number)
+    other = with_suffix(place, fmt::format(".of-another-step-{}", number));
+  fs::rename(place, other);
+  return fmt::format("another stood in its place, which is {} now: {}", other.string(), fault);
+}
+
 /// A folder of the same step may exist already, skipped as damaged. A folder cannot replace another
 /// atomically, so the old one is renamed first.
 void CheckpointStore::put_in_place(const fs::path& written, int64_t step) const {
@@ -229,11 +250,12 @@ void CheckpointStore::point_latest_to(int64_t step) const {
 
 /// A folder cannot be deleted atomically: it first gets a name under which nobody takes it for a checkpoint.
 void CheckpointStore::prune(int64_t newest) const {
-  std::vector<int64_t> kept = steps();
+  const std::vector<int64_t> all = steps_as_named();
+  std::vector<int64_t> kept = all;
   std::erase_if(kept, [newest](int64_t step) { return step > newest; });
   if (std::ssize(kept) > keep_) kept.erase(kept.begin(), kept.end() - keep_);
   const std::optional<BestCheckpoint> best = this->best();
-  for (const int64_t step : steps()) {
+  for (const int64_t step : all) {
     if (std::ranges::binary_search(kept, step) || (best && best->step == step)) continue;
     const fs::path doomed = with_suffix(path_of(step), std::string(".pruned").append(kTemporary));
     fs::rename(path_of(step), doomed);
@@ -246,9 +268,14 @@ CheckpointStore::Found CheckpointStore::newest(CheckpointPart part) const {
   std::vector<int64_t> all = steps();
   std::ranges::reverse(all);
   std::vector<std::string> reasons;
-  for (const int64_t step : all) {
+  for (auto step = all.begin(); step != all.end(); ++step) {
     try {
-      return {load(path_of(step), part), path_of(step), reasons};
+      Found found{load(path_of(*step), part), path_of(*step), reasons};
+      for (auto lower = std::next(step); lower != all.end(); ++lower) {
+        std::string fault = fault_of_name(*lower);
+        if (!fault.empty()) found.passed_over.push_back(std::move(fault));
+      }
+      return found;
     } catch (const CheckpointError& error) {
       reasons.emplace_back(error.what());
     }
@@ -290,10 +317,16 @@ std::vector<int64_t> CheckpointStore::steps() const {
                                       folder_.string(), failed.message()));
   }
   for (const auto& entry : entries) {
-    const std::optional<int64_t> step = step_of(entry.path());
+    const std::optional<int64_t> step = Manifest::step_in_name(entry.path());
     if (step && entry.is_directory()) found.push_back(*step);
   }
   std::ranges::sort(found);
+  return found;
+}
+
+std::vector<int64_t> CheckpointStore::steps_as_named() const {
+  std::vector<int64_t> found = steps();
+  std::erase_if(found, [this](int64_t step) { return !fault_of_name(step).empty(); });
   return found;
 }
 

@@ -33,6 +33,9 @@ enum class CheckpointPart { kAll, kWeights };
 /// whenever it exists. Older ones are deleted only after the new one is complete, and are first renamed to
 /// end in `.tmp`. Names with that ending are leftovers of a killed run. For one process and thread: rank 0
 /// has the store, and the other ranks receive their state from it.
+///
+/// A `step-N` whose manifest is of another step has been renamed by somebody. It is unusable and is passed
+/// over, it is not counted among those that are kept, and nothing deletes it.
 class CheckpointStore {
  public:
   static constexpr const char* kModelFile = "model.safetensors";
@@ -55,12 +58,13 @@ class CheckpointStore {
   std::optional<BestCheckpoint> best() const;
 
   /// Reads the files of `step-N` back. Throws CheckpointError that names the first one that is missing or not
-  /// what the manifest says.
+  /// what the manifest says, or says that the manifest is of another step.
   void verify(int64_t step) const;
   /// The newest step that verifies; none where there is none.
   std::optional<int64_t> newest_verified() const;
 
-  /// A checkpoint that was read, and why newer ones were skipped.
+  /// A checkpoint that was read, and why newer ones were skipped; also which older names contradict their
+  /// manifests, as these may be newer.
   struct Found {
     Snapshot snapshot;
     std::filesystem::path path;
@@ -73,6 +77,8 @@ class CheckpointStore {
   bool empty() const { return steps().empty(); }
   /// The steps of all `step-N`, verified or not, ascending.
   std::vector<int64_t> steps() const;
+  /// The same without those whose manifest is of another step.
+  std::vector<int64_t> steps_as_named() const;
   std::filesystem::path path_of(int64_t step) const;
 
   /// Reads and verifies one checkpoint's folder. Removes the `module.` that Python's data-parallel wrapper
@@ -86,6 +92,9 @@ class CheckpointStore {
   static void remove_half_written(const std::filesystem::path& folder);
   void remove_leftovers() const;
   void write(const Snapshot& snapshot, const std::filesystem::path& folder) const;
+  std::string fault_of_name(int64_t step) const;
+  bool holds_any() const;
+  std::string keep_misnamed(int64_t step) const;
   void put_in_place(const std::filesystem::path& written, int64_t step) const;
   void point_latest_to(int64_t step) const;
   void point_link_to_best() const;

@@ -1,5 +1,8 @@
 #include "checkpoint/Manifest.h"
 
+#include <charconv>
+#include <system_error>
+
 #include <fmt/format.h>
 
 #include "base/Checksum.h"
@@ -108,7 +111,38 @@ Manifest Manifest::parse(std::string_view text, const std::filesystem::path& pat
   }
 }
 
+std::optional<int64_t> Manifest::step_in_name(const std::filesystem::path& checkpoint) {
+  const std::string name = checkpoint.filename().string();
+  if (!name.starts_with(kFolderPrefix)) return std::nullopt;
+  int64_t number = 0;
+  const char* const last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(name.data() + kFolderPrefix.size(), last, number);
+  const bool is_step = error == std::errc() && end == last && number >= 0;
+  return is_step && name == fmt::format("{}{}", kFolderPrefix, number) ? std::optional(number) : std::nullopt;
+}
+
+std::string Manifest::fault_of_name(const std::filesystem::path& checkpoint) const {
+  std::filesystem::path folder = checkpoint;
+  if (!step_in_name(folder)) {
+    std::error_code unreadable;
+    folder = std::filesystem::canonical(checkpoint, unreadable);  // of a link, what it points to
+  }
+  const std::optional<int64_t> named = step_in_name(folder);
+  if (!named || *named == step) return "";
+  return fmt::format(
+      "{} is named after step {}, and its {} says step {}; expected the same step in both, so it is not "
+      "used: rename it back to {}{}, or move it out of {}",
+      folder.string(), *named, kFileName, step, kFolderPrefix, step, folder.parent_path().string());
+}
+
 Manifest Manifest::read(const std::filesystem::path& checkpoint) {
+  Manifest manifest = read_under_any_name(checkpoint);
+  if (const std::string fault = manifest.fault_of_name(checkpoint); !fault.empty())
+    throw CheckpointError(fault);
+  return manifest;
+}
+
+Manifest Manifest::read_under_any_name(const std::filesystem::path& checkpoint) {
   const std::filesystem::path path = checkpoint / kFileName;
   try {
     if (const uint64_t bytes = std::filesystem::file_size(path); bytes > kMostBytes) {

@@ -20,6 +20,7 @@ namespace adtrain {
 /// They guard against disks and cut-off copies, not against forgery.
 struct Manifest {
   static constexpr const char* kFileName = "manifest.json";
+  static constexpr std::string_view kFolderPrefix = "step-";  ///< of a checkpoint's folder, before the step
   static constexpr uint64_t kMostBytes = 16 << 20;            ///< of the manifest itself
   static constexpr int64_t kLargestCount = int64_t{1} << 53;  ///< JSON's readers agree on numbers up to this
 
@@ -35,10 +36,19 @@ struct Manifest {
 
   std::string text() const;
 
-  /// Throws CheckpointError where it is missing, malformed, damaged or of a later format.
+  /// Throws CheckpointError where it is missing, malformed, damaged or of a later format, and where the
+  /// folder is named after another step.
   static Manifest read(const std::filesystem::path& checkpoint);
+  /// The same, whatever the folder's name is.
+  static Manifest read_under_any_name(const std::filesystem::path& checkpoint);
   /// The same for the text; `path` is the file's name for messages.
   static Manifest parse(std::string_view text, const std::filesystem::path& path);
+
+  /// N of a folder named `step-N`, as it is written: none of step-007. Nothing for any other name.
+  static std::optional<int64_t> step_in_name(const std::filesystem::path& checkpoint);
+  /// What is wrong where the folder, or the one that a link like `latest` points to, is named after another
+  /// step than this manifest's, and what to do. Empty where the names agree or name no step.
+  std::string fault_of_name(const std::filesystem::path& checkpoint) const;
 
   /// A count in `object` (steps, samples, bytes); nothing where it is missing or not a whole number from 0 to
   /// kLargestCount.

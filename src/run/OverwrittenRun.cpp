@@ -1,8 +1,10 @@
 #include "run/OverwrittenRun.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -13,6 +15,35 @@
 namespace adtrain {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// By what a start writes into it, or an import: people, too, have folders with a config.yaml.
+bool holds_run(const RunFolder& folder) {
+  std::error_code unreadable;
+  if (!fs::is_regular_file(folder.config(), unreadable)) return false;
+  return fs::is_regular_file(folder.record(), unreadable) ||
+         fs::is_symlink(folder.checkpoints() / "latest", unreadable);
+}
+
+}  // namespace
+
+void refuse_run_within_run(const RunFolder& folder, const std::string& key) {
+  std::error_code unreadable;
+  fs::path whole = fs::weakly_canonical(fs::absolute(folder.root, unreadable), unreadable);
+  if (unreadable) return;                                  // whoever writes there says so
+  if (!whole.has_filename()) whole = whole.parent_path();  // a slash stays at the end
+  for (fs::path above = whole; above.has_relative_path(); above = above.parent_path()) {
+    const RunFolder run{above.parent_path()};
+    const auto deleted = {run.checkpoints(), run.evaluation(),  run.scores(),
+                          run.throughput(),  run.tensorboard(), run.profile()};
+    if (std::ranges::find(deleted, above) == deleted.end() || !holds_run(run)) continue;
+    throw ConfigError(
+        fmt::format("{}: found {}, which lies in {}, where the run {} deletes what it no longer needs; "
+                    "expected a folder outside of it: choose another name, and move what is there already",
+                    key, folder.root.string(), above.string(), run.root.string()));
+  }
+}
 
 void refuse_overwritten_weights(const RunConfig& config, const RunFolder& overwritten) {
   const auto& init_from = config.training.init_from;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "run/RunConfig.h"
 #include "run/RunFolder.h"
 
@@ -8,6 +10,10 @@ namespace adtrain {
 /// Throws ConfigError where a run is to begin with weights (init_from) of the run in this folder, which would
 /// be deleted before it could.
 void refuse_overwritten_weights(const RunConfig& config, const RunFolder& overwritten);
+
+/// Throws ConfigError where a run's folder would lie among another run's checkpoints or results, which that
+/// one deletes with all that is in them. `key` is what names the folder: "run_name".
+void refuse_run_within_run(const RunFolder& folder, const std::string& key);
 
 /// Deletes what a run was trained to and what was measured of it, so that another begins in its folder:
 /// state.json first, as no restart may continue what is being deleted, and results before the weights that

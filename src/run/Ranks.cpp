@@ -20,10 +20,10 @@ ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCo
   options.on_failure = on_failure;
   options.continues_by_resume = continues_by_resume;
   options.failure_file.path = failure_file.empty() ? config.folder().failure() : failure_file;
-  // A launch whose folder another has taken by now, or that a finished run refused, must not write its
-  // failure there.
+  // A launch whose folder another has taken by now, or was moved away, or that a finished run refused, must
+  // not write its failure there.
   options.failure_file.is_ours = [folder = RunFolder{options.failure_file.path.parent_path()}] {
-    if (RunLock::held_by_another_launch(folder.lock())) return false;
+    if (RunLock::was_lost(folder.lock()) || RunLock::held_by_another_launch(folder.lock())) return false;
     const std::optional<RunState> state = RunState::read(folder.state());
     return !state || state->stage != RunState::Stage::kFinished || state->launch.started_this_process();
   };

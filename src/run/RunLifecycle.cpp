@@ -7,6 +7,7 @@
 
 #include "base/Error.h"
 #include "base/File.h"
+#include "base/WriteRemedy.h"
 #include "launch/StopCode.h"
 #include "run/OverwrittenRun.h"
 #include "run/RunRecord.h"
@@ -27,9 +28,8 @@ void writing(const fs::path& folder, const Action& action) {
     action();
   } catch (const fs::filesystem_error& error) {
     throw EnvironmentError(
-        fmt::format("{}; a run writes to its folder, {}: make room there or mend its permissions, or choose "
-                    "another by --set runs_dir=…",
-                    error.what(), folder.string()));
+        fmt::format("{}; a run writes to its folder, {}: {}, or choose another by --set runs_dir=…",
+                    error.what(), folder.string(), write_remedy(error, folder)));
   }
 }
 
@@ -59,6 +59,21 @@ int64_t bytes_of(const Snapshot& snapshot) {
   return bytes;
 }
 
+/// Figures that were written by the folder's path before anybody saw that the folder is not there any more:
+/// they have made one that is no run. Where there are none, a folder in its place is somebody else's and
+/// stays.
+void remove_figures_of_no_run(const RunFolder& folder) {
+  for (const fs::path& of_a_run : {folder.config(), folder.record(), folder.checkpoints()})
+    if (!is_absent(of_a_run)) return;
+  bool any = false;
+  std::error_code ignored;
+  for (const fs::path& figure : {folder.metrics().replace_extension(".prom"),
+                                 folder.loss_curve().concat(".svg"), folder.loss_curve().concat(".png")}) {
+    if (fs::remove(figure, ignored)) any = true;
+  }
+  if (any && !fs::is_symlink(folder.root, ignored)) fs::remove(folder.root, ignored);  // where it is empty
+}
+
 std::string safe_text(const std::optional<int64_t>& step) {
   return step ? fmt::format("step {} is safe", *step) : "no step is saved yet";
 }
@@ -82,7 +97,8 @@ RunLifecycle::RunLifecycle(const RunConfig& config, const Wish& wish, const Rank
   try {
     writing(folder_.root, [&] {
       made_folder_ = fs::create_directories(folder_.root);
-      lock_.emplace(folder_.lock(), launch_, world_size_);
+      lock_.emplace(folder_.lock(), launch_, world_size_, RunLock::Patience(),
+                    [this](const std::string& line) { console_.notice(line); });
     });
     decide();
     if (wish_.resume) find_checkpoint();
@@ -202,12 +218,34 @@ nlohmann::json RunLifecycle::origin() const {
   return origin;
 }
 
+/// Says what is safe, where the folder is not in its place any more.
+void RunLifecycle::check_folder(void (RunLock::*check)() const) const {
+  try {
+    ((*lock_).*check)();
+  } catch (const FolderLost& lost) {
+    remove_figures_of_no_run(folder_);
+    throw EnvironmentError(
+        safe_step_ ? fmt::format("{}. The checkpoints up to step {} lie where it was moved to: move it back "
+                                 "to {} and go on with --resume; if it was deleted, start again",
+                                 lost.what(), *safe_step_, folder_.root.string())
+                   : fmt::format("{}. No step is saved yet: start again", lost.what()));
+  }
+}
+
 void RunLifecycle::claim() {
   if (!root_) return;
-  lock_->check();
+  check_folder(&RunLock::check);
   writing(folder_.root, [&] { rewrite(); });
+  made_folder_ = false;  // it holds a run now: an empty folder in its place would be somebody else's
+  lock_->guard({folder_.config(), folder_.record()});
   if (!found_) return;
   console_.info(resumed_text(found_->snapshot.step, ranks_that_saved(), world_size_, same_batches_));
+}
+
+/// Whether the run that is continued is past the last step that this start asks for. At that step itself it
+/// is not: nothing is trained then either, but the configuration is that of the run as it ends.
+bool RunLifecycle::is_past_its_end() const {
+  return found_ && found_->snapshot.step > config_.training.train_timesteps;
 }
 
 /// Writes state.json last: a restart may rely on all files written before it.
@@ -216,20 +254,27 @@ void RunLifecycle::rewrite() {
   fs::remove_all(folder_.overwritten());
   delete_temporaries(folder_);
   if (wish_.resume) {
-    keep_former_configuration();
+    if (!is_past_its_end()) keep_former_configuration();
   } else {  // Also what a start has recorded that died before its first checkpoint.
     fs::remove_all(folder_.tensorboard());
     fs::remove_all(folder_.profile());
   }
   fs::remove(folder_.failure());
   fs::remove(folder_.requeue());
-  write_file_atomically(folder_.config(), config_.resolved_yaml());
-  record_start(folder_, config_,
-               {.after_step = safe_step_.value_or(0),
-                .launcher = launcher_name(context_.launcher),
-                .ranks = world_size_,
-                .device = device_},
-               /*continues=*/wish_.resume, initial_weights_);
+  if (!is_past_its_end() || !fs::exists(folder_.config())) {
+    write_file_atomically(folder_.config(), config_.resolved_yaml());
+    record_start(folder_, config_,
+                 {.after_step = safe_step_.value_or(0),
+                  .launcher = launcher_name(context_.launcher),
+                  .ranks = world_size_,
+                  .device = device_},
+                 /*continues=*/wish_.resume, initial_weights_);
+  } else {
+    console_.notice(
+        fmt::format("the run is at step {}, and train_timesteps is {}: nothing is trained, and {} stays as "
+                    "it is",
+                    found_->snapshot.step, config_.training.train_timesteps, folder_.config().string()));
+  }
   write_state(RunState::Stage::kTraining, safe_step_.value_or(0));
 }
 
@@ -245,7 +290,7 @@ void RunLifecycle::keep_former_configuration() const {
 }
 
 void RunLifecycle::save(const Snapshot& snapshot, bool leaving) {
-  lock_->check();
+  check_folder(&RunLock::check);
   try {
     for (const std::string& warning : checkpoints_.save(snapshot)) {
       console_.warn(fmt::format("step {} is saved, but {}", snapshot.step, warning));
@@ -277,7 +322,7 @@ void RunLifecycle::measured(int64_t step, const ReturnFigures& figures) {
     console_.warn(fmt::format("step {} is not saved, so it cannot be kept as the best one", step));
     return;
   }
-  lock_->check();
+  check_folder(&RunLock::check);
   const BestCheckpoint candidate{step, figures.held_out->last_ten, figures.measured_on};
   const std::optional<BestCheckpoint> best = checkpoints_.best();
   const bool comparable = best && best->measured == candidate.measured;
@@ -295,7 +340,7 @@ void RunLifecycle::measured(int64_t step, const ReturnFigures& figures) {
 }
 
 bool RunLifecycle::wants_step() {
-  lock_->check_as_last_seen();
+  check_folder(&RunLock::check_as_last_seen);
   if (!missed_ || !missed_->next_try.passed()) return false;
   missed_->next_try = Deadline(missed_->pause_seconds);
   std::error_code unknown;
@@ -326,7 +371,7 @@ void RunLifecycle::write_state(RunState::Stage stage, int64_t step) const {
 ExitCode RunLifecycle::end(Trainer::End how, int64_t step) {
   const ExitCode code = how == Trainer::End::kFinished ? ExitCode::kDone : stop_code(context_.launcher);
   if (!root_) return code;
-  lock_->check();
+  check_folder(&RunLock::check);
   confirm(step);
   const bool finished = how == Trainer::End::kFinished;
   try {

@@ -85,6 +85,8 @@ class RunLifecycle final : public StepKeeper {
   void find_checkpoint();
   void compare_configuration();
   void rewrite();
+  bool is_past_its_end() const;
+  void check_folder(void (RunLock::*check)() const) const;
   void keep_former_configuration() const;
   int64_t ranks_that_saved() const;
   void confirm(int64_t step);
@@ -102,7 +104,7 @@ class RunLifecycle final : public StepKeeper {
   CheckpointStore checkpoints_;
   bool batch_sizes_were_found_;  ///< by this start, or kept from the one that it continues
   LaunchIdentity launch_;
-  bool made_folder_ = false;  ///< removed again where this start leaves nothing in it
+  bool made_folder_ = false;  ///< removed again where this start gives up before it has claimed it
   std::optional<RunLock> lock_;
   std::optional<CheckpointStore::Found> found_;
   BatchSizesOfRun batch_sizes_;

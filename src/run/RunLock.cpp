@@ -1,32 +1,33 @@
 #include "run/RunLock.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <chrono>
-#include <ctime>
+#include <cmath>
+#include <csignal>
+#include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/Clock.h"
-#include "base/Error.h"
 #include "base/File.h"
 #include "base/RandomToken.h"
-#include "base/Text.h"
+#include "base/StandardStreams.h"
+#include "run/StopWhileWaiting.h"
 
 namespace adtrain {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr double kLookSeconds = 0.2;
 constexpr double kReserveSeconds = 30;  ///< in addition to the holder's own time
+/// For so long a folder must be gone: a network file system may lose sight of one for a moment.
+constexpr double kLostSeconds = 2;
+/// A temporary file of a process that cannot be seen is left behind after this time; none waits as long.
+constexpr double kForgottenSeconds = 3600;
 
 fs::path with_suffix(fs::path path, const std::string& suffix) {
   return path += suffix;
@@ -36,89 +37,31 @@ fs::path successor_of(const fs::path& file, const std::string& token) {
   return with_suffix(file, ".after." + token);
 }
 
-std::string moment_text(double unix_time) {
-  const auto seconds = static_cast<std::time_t>(unix_time);
-  std::tm parts{};
-  char text[32] = "";
-  if (localtime_r(&seconds, &parts) != nullptr) {
-    std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
+/// The locks whose folders this process has lost.
+class LostLocks {
+ public:
+  /// Never destroyed: the watch's thread may ask while the process ends.
+  static LostLocks& of_this_process() {
+    static auto* const lost = new LostLocks;
+    return *lost;
   }
-  return text;
-}
-
-json json_of(const LockHolder& holder) {
-  return {{"process", holder.process},
-          {"launch", holder.launch},
-          {"world_size", holder.world_size},
-          {"since", holder.since},
-          {"token", holder.token}};
-}
-
-/// Nothing where there is no such file. A half-written or damaged file gives a holder without information.
-std::optional<LockHolder> read_holder(const fs::path& file) {
-  std::string text;
-  try {
-    text = read_file(file);
-  } catch (const fs::filesystem_error& error) {
-    if (error.code() == std::errc::no_such_file_or_directory) return std::nullopt;
+  void add(const fs::path& file) {
+    const std::scoped_lock lock(mutex_);
+    files_.insert(file);
   }
-  LockHolder holder;
-  try {
-    const json parsed = json::parse(text);
-    parsed.at("token").get_to(holder.token);
-    parsed.at("process").get_to(holder.process);
-    parsed.at("launch").get_to(holder.launch);
-    parsed.at("world_size").get_to(holder.world_size);
-    parsed.at("since").get_to(holder.since);
-  } catch (const json::exception&) {
-    holder = {};
+  void remove(const fs::path& file) {
+    const std::scoped_lock lock(mutex_);
+    files_.erase(file);
   }
-  // The token becomes part of a file's name.
-  if (holder.token.empty() || holder.token.find('/') != std::string::npos) holder.token = "unreadable";
-  return holder;
-}
-
-/// When the file was last refreshed, by the file system's clock. Opening it first makes a network file system
-/// query its server.
-std::optional<double> modified_seconds(const fs::path& file) {
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return std::nullopt;
-  struct stat found {};
-  const bool known = fstat(descriptor, &found) == 0;
-  ::close(descriptor);
-  if (!known) return std::nullopt;
-  return static_cast<double>(found.st_mtim.tv_sec) + 1e-9 * static_cast<double>(found.st_mtim.tv_nsec);
-}
-
-void touch(const fs::path& file) {
-  utimensat(AT_FDCWD, file.c_str(), nullptr, 0);  // on failure, waiting processes see the file age
-}
-
-bool same_file(const fs::path& left, const fs::path& right) {
-  struct stat first {
-  }, second{};
-  return stat(left.c_str(), &first) == 0 && stat(right.c_str(), &second) == 0 &&
-         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
-}
-
-/// Links `name`. Whether this process made it; false where another was first.
-bool link_exclusively(const fs::path& existing, const fs::path& name) {
-  if (::link(existing.c_str(), name.c_str()) == 0) return true;
-  const int reason = errno;
-  // A network file system may have made the link and lost the answer.
-  if (reason == EEXIST) return same_file(existing, name);
-  if (reason == EPERM || reason == ENOTSUP || reason == ENOSYS || reason == EMLINK) {
-    // On a file system without hard links, exclusive creation of a file is the next best.
-    const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (descriptor >= 0) {
-      ::close(descriptor);
-      write_file(name, read_file(existing));
-      return true;
-    }
-    if (errno == EEXIST) return false;
+  bool contain(const fs::path& file) {
+    const std::scoped_lock lock(mutex_);
+    return files_.contains(file);
   }
-  throw fs::filesystem_error("cannot lock", name, std::error_code(reason, std::generic_category()));
-}
+
+ private:
+  std::mutex mutex_;
+  std::set<fs::path> files_;
+};
 
 }  // namespace
 
@@ -150,8 +93,13 @@ class RunLock::HolderWatch {
   HolderWatch(const LaunchIdentity& me, const RunLock::Patience& patience, fs::path beside)
       : me_(me), patience_(patience), beside_(std::move(beside)) {}
 
+  /// Why it is unclear whether the holder is gone, and for how long that may last; empty where it is not, or
+  /// where the holder is about to go.
+  const std::string& why_unclear() const { return why_unclear_; }
+
   /// Whether the holder is gone; false while that is unclear. Throws ConfigError where the holder is alive.
   bool is_gone(const Succession& current) {
+    why_unclear_.clear();
     switch (current.holder.process.state()) {
       case ProcessIdentity::State::kGone:
         return true;
@@ -179,7 +127,16 @@ class RunLock::HolderWatch {
     if (*refreshed > first_seen_) fail(current, ", which has just refreshed its lock");
     // A launcher ends an attempt on all hosts before it starts the next one.
     const bool predecessor = me_.same_launch(current.holder.launch);
-    return *now - *refreshed > (predecessor ? 3 * patience_.refresh_seconds : patience_.stale_seconds);
+    const double patience = predecessor ? 3 * patience_.refresh_seconds : patience_.stale_seconds;
+    const double left = patience - (*now - *refreshed);
+    if (left < 0) return true;
+    const bool is_readable = current.holder.process.process != 0;
+    why_unclear_ = fmt::format(
+        "the lock {} {}; waiting up to {:.0f} s in case {}, and then taking it over", current.file.string(),
+        is_readable ? fmt::format("is that of {}, which this process cannot see", current.holder.text())
+                    : "cannot be read",
+        std::ceil(left), is_readable ? "it lives and refreshes the lock" : "another start is writing it");
+    return false;
   }
 
   [[noreturn]] static void fail(const Succession& current, const std::string& more) {
@@ -194,17 +151,13 @@ class RunLock::HolderWatch {
   Stopwatch waited_;
   std::string token_;
   double first_seen_ = 0;  ///< when the holder of `token_` had refreshed it before this process looked
+  std::string why_unclear_;
 };
 
-std::string LockHolder::text() const {
-  if (process.process == 0) return "a process that left no readable name";
-  return fmt::format("process {} on host {} ({}, {} rank{}{}), since {}", process.process, process.host,
-                     launch.launcher, world_size, world_size == 1 ? "" : "s",
-                     launch.id.empty() ? "" : ", job " + launch.id, moment_text(since));
-}
-
-RunLock::RunLock(fs::path file, LaunchIdentity launch, int64_t world_size, const Patience& patience)
+RunLock::RunLock(fs::path file, LaunchIdentity launch, int64_t world_size, const Patience& patience,
+                 const Tell& tell)
     : file_(std::move(file)),
+      folder_(file_.parent_path()),
       me_{.process = ProcessIdentity::of_this_process(),
           .launch = std::move(launch),
           .world_size = world_size,
@@ -214,13 +167,16 @@ RunLock::RunLock(fs::path file, LaunchIdentity launch, int64_t world_size, const
   candidate_ = with_suffix(file_, "." + me_.token + ".tmp");
   std::error_code ignored;
   try {
-    write_file(candidate_, json_of(me_).dump(2) + "\n");
-    acquire();
+    write_file(candidate_, me_.json_text());
+    acquire(tell);
   } catch (...) {
     fs::remove(candidate_, ignored);
     throw;
   }
   fs::remove(candidate_, ignored);
+  clear_away_the_dead();
+  LostLocks::of_this_process().remove(file_);  // it may have held another folder of this name before
+  life_.restart();
   refreshing_ = std::thread([this] { keep_fresh(); });
 }
 
@@ -231,15 +187,21 @@ RunLock::~RunLock() {
   }
   ending_.notify_all();
   refreshing_.join();
-  const auto holder = read_holder(file_);
-  if (!holder || holder->token != me_.token) return;
-  std::error_code ignored;
-  fs::remove(file_, ignored);
+  // First where the folder is now.
+  for (const fs::path& file : {folder_.file(file_.filename()), file_}) {
+    const auto holder = read_holder(file);
+    if (!holder || holder->token != me_.token) continue;
+    std::error_code ignored;
+    fs::remove(file, ignored);
+    return;
+  }
 }
 
-void RunLock::acquire() {
+void RunLock::acquire(const Tell& tell) {
   const Deadline deadline(patience_.stale_seconds + patience_.predecessor_seconds + kReserveSeconds);
   HolderWatch watch(me_.launch, patience_, candidate_);
+  std::optional<StopWhileWaiting> stop;
+  bool told = false;
   while (!link_exclusively(candidate_, file_)) {
     const std::optional<Succession> current = Succession::read(file_);
     if (!current) continue;  // it has just been released
@@ -248,6 +210,21 @@ void RunLock::acquire() {
       throw EnvironmentError(
           fmt::format("cannot tell who has {} ({}); where nobody trains there, delete {}*, and start again",
                       file_.parent_path().string(), current->holder.text(), file_.string()));
+    }
+    // In the second look: a lock that is just being written needs no word.
+    if (stop && !told && !watch.why_unclear().empty()) {
+      told = true;
+      if (tell) {
+        tell(watch.why_unclear());
+      } else {
+        print_error(fmt::format("adtrain: {}\n", watch.why_unclear()));
+      }
+    }
+    if (!stop) stop.emplace();
+    if (const int signal = StopWhileWaiting::take(); signal != 0) {
+      throw Error(static_cast<ExitCode>(128 + signal),
+                  fmt::format("stopped by {} while it waited for {}, held by {}: nothing was changed there",
+                              StopWhileWaiting::name_of(signal), file_.string(), current->holder.text()));
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(kLookSeconds));
   }
@@ -268,6 +245,27 @@ bool RunLock::succeed(const Succession& gone) {
   return true;
 }
 
+/// Temporary files of processes that were killed while they asked for the lock.
+void RunLock::clear_away_the_dead() const {
+  const std::string beginning = file_.filename().string() + ".";
+  const fs::path folder = file_.has_parent_path() ? file_.parent_path() : fs::path(".");
+  std::vector<fs::path> dead;
+  try {
+    const auto now = modified_seconds(file_);  // it is this process's, and new
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      if (!entry.path().filename().string().starts_with(beginning) || !is_temporary(entry.path())) continue;
+      const auto asks = read_holder(entry.path());
+      const auto written = modified_seconds(entry.path());
+      const bool is_gone = asks && asks->process.state() == ProcessIdentity::State::kGone;
+      if (is_gone || (now && written && *now - *written > kForgottenSeconds)) dead.push_back(entry.path());
+    }
+  } catch (const fs::filesystem_error&) {
+    return;  // they harm nobody
+  }
+  std::error_code ignored;
+  for (const fs::path& file : dead) fs::remove(file, ignored);
+}
+
 /// Whether another process has the lock. A file that cannot be read at the moment, or that is gone, proves
 /// nothing.
 bool RunLock::is_anothers() const {
@@ -275,20 +273,79 @@ bool RunLock::is_anothers() const {
   return holder && holder->process.process != 0 && holder->token != me_.token;
 }
 
+/// Whether the folder is not in its place, or all that it held is gone. A lock that is deleted alone is not
+/// enough: people do that, and it is put back.
+bool RunLock::seems_lost() const {
+  if (!guarded_.empty() && std::ranges::all_of(guarded_, is_absent)) return true;
+  return is_absent(file_) && folder_.has_lost_its_name();
+}
+
+bool RunLock::is_lost() const {
+  const Deadline deadline(kLostSeconds);
+  while (seems_lost()) {
+    if (deadline.passed()) return true;
+    std::this_thread::sleep_for(std::chrono::duration<double>(kLookSeconds));
+  }
+  return false;
+}
+
+RunLock::Standing RunLock::look() const {
+  const bool anothers = is_anothers();
+  if (anothers && !folder_.has_lost_its_name()) return Standing::kTaken;
+  if (anothers || is_lost()) {
+    LostLocks::of_this_process().add(file_);
+    return Standing::kLost;
+  }
+  // This process was stopped for so long that others could take the lock, and one has, and has ended since.
+  const bool looked_away = life_.seconds() - looked_ > patience_.stale_seconds;
+  return looked_away && is_absent(file_) ? Standing::kTaken : Standing::kHeld;
+}
+
+void RunLock::guard(std::vector<fs::path> files) {
+  const std::scoped_lock lock(mutex_);
+  guarded_ = std::move(files);
+}
+
 void RunLock::check() const {
-  if (is_anothers()) fail_as_taken();
+  fail_unless_held(look());
 }
 
 void RunLock::check_as_last_seen() const {
-  if (taken_) fail_as_taken();
+  fail_unless_held(seen_);
+}
+
+void RunLock::fail_unless_held(Standing standing) const {
+  if (standing == Standing::kTaken) fail_as_taken();
+  if (standing == Standing::kLost) fail_as_lost();
+}
+
+void RunLock::fail_as_lost() const {
+  const fs::path place = folder_.place();
+  std::string found = "it is gone, or where it is now is not known here";
+  if (!place.empty())
+    found =
+        folder_.has_lost_its_name() ? "it is " + place.string() + " now" : "the run's files in it are gone";
+  throw FolderLost(
+      fmt::format("{} was moved or deleted while this run trained in it: {}; expected it to stay where it "
+                  "was until the run ends. Nothing more is written there",
+                  file_.parent_path().string(), found));
+}
+
+bool RunLock::was_lost(const fs::path& file) {
+  return LostLocks::of_this_process().contain(file);
 }
 
 void RunLock::fail_as_taken() const {
   const auto holder = read_holder(file_);
-  throw ConfigError(fmt::format(
-      "{} belongs to another start by now: {} took this one for gone, because its lock was not refreshed. "
-      "Nothing more is written there; look at what the other makes of it",
-      file_.parent_path().string(), holder ? holder->text() : "one that has ended since"));
+  const std::string found =
+      holder ? fmt::format("{} has its lock, as this one's was not refreshed for {} s or was deleted",
+                           holder->text(), patience_.stale_seconds)
+             : fmt::format("its lock was not refreshed for {} s and is gone, so that another may have had it",
+                           patience_.stale_seconds);
+  throw ConfigError(
+      fmt::format("{} belongs to another start by now: {}. Nothing more is written there; look at what the "
+                  "other makes of it",
+                  file_.parent_path().string(), found));
 }
 
 bool RunLock::held_by_another_launch(const fs::path& file) {
@@ -296,15 +353,26 @@ bool RunLock::held_by_another_launch(const fs::path& file) {
   return holder && !holder->launch.started_this_process();
 }
 
+/// Somebody has deleted the file alone, and another start would take the folder for free.
+void RunLock::put_back() const {
+  try {
+    write_file(candidate_, me_.json_text());
+    link_exclusively(candidate_, file_);
+  } catch (const fs::filesystem_error&) {  // the next look tries again
+  }
+  std::error_code ignored;
+  fs::remove(candidate_, ignored);
+}
+
 void RunLock::keep_fresh() {
   std::unique_lock lock(mutex_);
   const auto ends = [this] { return ends_; };
   while (!ending_.wait_for(lock, std::chrono::duration<double>(patience_.refresh_seconds), ends)) {
-    if (is_anothers()) {
-      taken_ = true;
-      return;
-    }
+    seen_ = look();
+    if (seen_ != Standing::kHeld) return;
+    if (is_absent(file_)) put_back();
     touch(file_);
+    looked_ = life_.seconds();
   }
 }
 

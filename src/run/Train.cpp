@@ -24,6 +24,7 @@
 #include "run/InitialWeights.h"
 #include "run/LoadedNetwork.h"
 #include "run/OutOfMemory.h"
+#include "run/OverwrittenRun.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "run/RunLifecycle.h"
@@ -190,10 +191,12 @@ std::unique_ptr<ReturnMeter> return_meter(const RunConfig& config, const Ranks& 
       notices_of_rank(ranks.context.rank, communicator.is_root() ? &console : nullptr));
 }
 
-/// Where memory is refused, the error says what held it.
+/// Rank 0's `stop_after` counts, as its --resume and --overwrite do: ranks that stop after different steps
+/// would wait for each other. Where memory is refused, the error says what held it.
 Trainer::End run(Trainer& trainer, int64_t stop_after, const RunConfig& config, const Ranks& ranks) {
+  const int64_t last_step = std::stoll(text_of_root(*ranks.communicator, std::to_string(stop_after)));
   try {
-    return trainer.run(stop_after);
+    return trainer.run(last_step);
   } catch (const std::exception& error) {
     explain_out_of_memory(error, config, ranks, [&] { return trainer.memory(); });
     throw;
@@ -302,6 +305,7 @@ ExitCode train(const TrainRequest& request, TrainingResult& result) {
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
   refuse_to_train_quantised(config);
+  refuse_run_within_run(config.folder(), config.place_of("run_name"));
   if (config.placement.device_map) {
     notices.push_back(
         "device_map is for adtrain score and adtrain evaluate: in training every rank holds the whole model "

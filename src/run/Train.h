@@ -21,8 +21,9 @@ struct TrainRequest {
   int64_t stop_after = std::numeric_limits<int64_t>::max();
 };
 
-/// Trains as one rank of the run that the launcher started. Throws the Error family. Returns kDone at the end
-/// of the run; kRequeue where it stopped on request, with a checkpoint of its last step.
+/// Trains as one rank of the run that the launcher started. Ranks may have been given different requests for
+/// the same configuration: what rank 0 was asked for counts. Throws the Error family. Returns kDone at the
+/// end of the run; kRequeue where it stopped on request, with a checkpoint of its last step.
 ExitCode train(const TrainRequest& request);
 
 }  // namespace adtrain

@@ -76,7 +76,7 @@ int64_t TrainedRun::named_step() const {
   std::error_code absent;
   const fs::path named = checkpoint.value_or(folder.checkpoints() / "latest");
   if (!checkpoint && !fs::exists(named, absent)) {
-    const std::vector<int64_t> steps = CheckpointStore(folder.checkpoints(), /*keep=*/1).steps();
+    const std::vector<int64_t> steps = CheckpointStore(folder.checkpoints(), /*keep=*/1).steps_as_named();
     return steps.empty() ? 0 : steps.back();
   }
   const std::string name = fs::canonical(named, absent).filename().string();

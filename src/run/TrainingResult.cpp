@@ -106,7 +106,7 @@ void TrainingResult::print(Json result) {
   if (claimed_) {
     const NewestMetrics newest(folder_->metrics());
     const CheckpointStore checkpoints(folder_->checkpoints(), /*keep=*/2);
-    const std::vector<int64_t> saved = checkpoints.steps();
+    const std::vector<int64_t> saved = checkpoints.steps_as_named();
     if (!saved.empty()) result["saved_step"] = saved.back();
     if (!newest.training.is_null()) result["metrics"] = newest.training;
     if (!newest.held_out.is_null()) result["held_out"] = newest.held_out;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <optional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,6 +61,36 @@ TEST(Manifest, ComesBackAsWritten) {
   EXPECT_EQ(read.files.at("data").bytes, 9U);
   EXPECT_EQ(read.files.at("data").crc32, "cbf43926");  // the check value of CRC-32
   EXPECT_EQ(read.read_verified(folder.path(), "data").bytes(), "123456789");
+}
+
+TEST(Manifest, KnowsTheStepInAFoldersNameAsItIsWritten) {
+  EXPECT_EQ(Manifest::step_in_name("runs/a/checkpoints/step-120"), 120);
+  EXPECT_EQ(Manifest::step_in_name("step-0"), 0);
+  for (const char* name : {"step-", "step-7x", "step-007", "step--7", "step--0", "step-7.tmp", "astep-7",
+                           "latest", "step-99999999999999999999", "step-7/", ""})
+    EXPECT_EQ(Manifest::step_in_name(name), std::nullopt) << name;
+}
+
+TEST(Manifest, AFolderThatIsNamedAfterAnotherStepIsNotRead) {
+  const TemporaryFolder folder;
+  Manifest manifest;
+  manifest.step = 7;
+  manifest.files["data"] = {0, checksum_text(kChecksumOfNothing)};
+  const auto fault = [&](const std::string& name) -> std::string {
+    write_file_atomically(folder.path() / name / Manifest::kFileName, manifest.text());
+    EXPECT_EQ(Manifest::read_under_any_name(folder.path() / name).step, 7) << name;
+    try {
+      Manifest::read(folder.path() / name);
+      return "none";
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+  };
+  for (const char* name : {"step-7", "step-8.tmp", "copy"}) EXPECT_EQ(fault(name), "none") << name;
+  const auto names_both = AllOf(HasSubstr("step-8 is named after step 8"), HasSubstr("says step 7"));
+  EXPECT_THAT(fault("step-8"), names_both);
+  std::filesystem::create_directory_symlink("step-8", folder.path() / "latest");
+  EXPECT_THAT(fault("latest"), names_both) << "the folder that a link points to counts";
 }
 
 TEST(Manifest, AStateThatJsonCannotHoldStillVerifies) {

@@ -118,6 +118,72 @@ TEST(OwnedFolder, ResultsOfARunThatWasReplacedAreNotAmongTheNewOnes) {
   }
 }
 
+TEST(OwnedFolder, ARunWhoseFolderIsMovedEndsAndGoesOnWhereItIsMovedBack) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished finished =
+      small.shell(std::string(kAwait) + in_the_background("") +
+                  "await test -e runs/small/checkpoints/latest; mv runs/small runs/moved\n"
+                  "wait $pid; echo \"code $?\"; cat log; ls runs\n"
+                  "mv runs/moved runs/small; $adtrain " +
+                  kLong + " --resume --stop-after 1; echo \"again $?\"");
+  EXPECT_THAT(finished.output,
+              AllOf(HasSubstr("code 3"), HasSubstr("runs/small was moved or deleted while this run trained"),
+                    HasSubstr("runs/moved now"), HasSubstr("go on with --resume"), HasSubstr("again 75")));
+  EXPECT_FALSE(fs::exists(small.run() / "small")) << "mv found a folder of that name";
+  EXPECT_FALSE(fs::exists(small.run() / "lock"));
+}
+
+/// What the failure of several ranks is written to must not make the folder anew.
+TEST(OwnedFolder, RanksWhoseFolderIsMovedLeaveNoRecordInItsPlace) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished finished = small.shell(
+      std::string(kAwait) + "$adtrain launch --nproc 2 --logs logs " + kLong +
+      " >log 2>&1 & pid=$!\nawait test -e runs/small/checkpoints/latest; mv runs/small runs/moved\n"
+      "wait $pid; echo \"code $?\"; cat log");
+  EXPECT_THAT(finished.output, AllOf(HasSubstr("code 3"), HasSubstr("was moved or deleted")));
+  EXPECT_FALSE(fs::exists(small.run()));
+  EXPECT_FALSE(fs::exists(small.run("moved") / "lock"));
+}
+
+TEST(OwnedFolder, ARunWhoseFolderIsDeletedIsNoSuccess) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished finished =
+      small.shell(std::string(kAwait) + in_the_background("") +
+                  "await test -e runs/small/checkpoints/latest; await rm -rf runs/small 2>/dev/null\n"
+                  "wait $pid; echo \"code $?\"; cat log");
+  EXPECT_THAT(finished.output, AllOf(HasSubstr("code 3"), HasSubstr("was moved or deleted"),
+                                     HasSubstr("start again"), Not(HasSubstr("done:"))));
+}
+
+TEST(OwnedFolder, ADamagedLockIsNamedAtOnceAndTheWaitingCanBeStopped) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished finished = small.shell(std::string(kAwait) +
+                                        "mkdir -p runs/small; : >runs/small/lock\n"
+                                        "$adtrain small.yaml >log 2>&1 & pid=$!\n"
+                                        "await grep -q 'waiting up to' log; kill -TERM $pid\n"
+                                        "wait $pid; echo \"code $?\"; cat log; ls -A runs/small");
+  EXPECT_THAT(finished.output, AllOf(HasSubstr("code 143"), HasSubstr("runs/small/lock cannot be read"),
+                                     HasSubstr("stopped by SIGTERM"), Not(HasSubstr(".tmp"))));
+}
+
+TEST(OwnedFolder, NoRunIsMadeAmongAnothersCheckpoints) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  for (const std::string name : {"small/checkpoints/step-20", "small/checkpoints/step-10/x"}) {
+    const Finished refused = small.adtrain("small.yaml --set run_name=" + name);
+    EXPECT_EQ(refused.exit_code, 2) << refused.output;
+    EXPECT_THAT(refused.output, AllOf(HasSubstr("run_name"), HasSubstr("runs/" + name),
+                                      HasSubstr("deletes what it no longer needs")));
+    EXPECT_FALSE(fs::exists(small.folder() / "runs" / name / "lock"));
+  }
+  EXPECT_EQ(small.adtrain("checkpoint verify runs/small").exit_code, 0);
+}
+
 TEST(OwnedFolder, ARunStaysBelowRunsDir) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);

@@ -125,6 +125,39 @@ TEST(Resume, FallsBackToTheOlderCheckpointWhereTheNewestIsDamaged) {
   EXPECT_THAT(resumed.output, HasSubstr("step 10"));
 }
 
+TEST(Resume, PassesOverAFolderThatIsNamedAfterAnotherStep) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  const auto checkpoints = small.run() / "checkpoints";
+  std::filesystem::rename(checkpoints / "step-10", checkpoints / "step-900");
+  const auto says_so = testing::AllOf(HasSubstr("step-900"), HasSubstr("is named after step 900"),
+                                      HasSubstr("says step 10"), HasSubstr("rename it back to step-10"));
+  const Finished resumed = small.adtrain("small.yaml --resume --set train_timesteps=30");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, testing::AllOf(says_so, HasSubstr("passed over a checkpoint"),
+                                             HasSubstr("resuming after step 20")));
+  for (const char* kept : {"step-20", "step-30", "step-900"})
+    EXPECT_TRUE(std::filesystem::exists(checkpoints / kept)) << kept;
+  const Finished verified = small.adtrain("checkpoint verify runs/small");
+  EXPECT_EQ(verified.exit_code, 5);
+  EXPECT_THAT(verified.output, testing::AllOf(says_so, HasSubstr("step-900  UNUSABLE")));
+  EXPECT_THAT(small.adtrain("checkpoint list runs/small").output,
+              testing::AllOf(says_so, HasSubstr("step-900  UNUSABLE")));
+}
+
+TEST(Resume, WithNothingLeftToTrainKeepsTheConfiguration) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  const std::string before = small.read("runs/small/config.yaml");
+  const Finished over = small.adtrain("small.yaml --resume --set train_timesteps=10");
+  EXPECT_EQ(over.exit_code, 0) << over.output;
+  EXPECT_THAT(over.output, HasSubstr("nothing is trained"));
+  EXPECT_EQ(small.read("runs/small/config.yaml"), before);
+  EXPECT_FALSE(std::filesystem::exists(small.run() / "config.1.yaml"));
+}
+
 TEST(Resume, ARunIsNotOverwrittenUnasked) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);

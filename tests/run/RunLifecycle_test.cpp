@@ -12,6 +12,7 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "collectives/SingleCommunicator.h"
+#include "run/OverwrittenRun.h"
 #include "run/TrainedRun.h"
 #include "support/FullDisk.h"
 #include "support/TemporaryFolder.h"
@@ -308,6 +309,83 @@ TEST_F(RunLifecycleTest, TheBestStepIsKeptAcrossStartsAndReplacedByBetterOnesAlo
   config_.training.returns.episodes += 1;
   life = start({.resume = true});
   EXPECT_EQ(save_and_measure(*life, 40, 0.5), "step-40") << "the figure before was of other settings";
+}
+
+TEST_F(RunLifecycleTest, ARunWhoseFolderWasMovedSaysWhereItsCheckpointsAreAndWritesNothing) {
+  auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/false);
+  const fs::path moved = folder_.path() / "moved";
+  fs::rename(file(""), moved);
+  write_file_atomically(file("metrics.prom"), "");  // by a writer that makes missing folders
+  for (const bool at_the_end : {false, true}) {
+    try {
+      if (at_the_end) {
+        life->end(Trainer::End::kFinished, 5);
+      } else {
+        life->save(snapshot(*life, 9), /*leaving=*/true);
+      }
+      FAIL() << "expected an EnvironmentError";
+    } catch (const EnvironmentError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("was moved or deleted"), HasSubstr("moved now"),
+                                      HasSubstr("up to step 5"), HasSubstr("--resume")));
+    }
+    EXPECT_FALSE(fs::exists(folder_.path() / "small"));
+  }
+  life.reset();
+  EXPECT_FALSE(fs::exists(folder_.path() / "small"));
+  EXPECT_FALSE(fs::exists(moved / "lock"));
+  fs::rename(moved, folder_.path() / "small");
+  life = start({.resume = true});
+  EXPECT_EQ(life->resumed()->step, 5);
+}
+
+TEST_F(RunLifecycleTest, AFolderThatAUserMakesInThePlaceOfAMovedOneStays) {
+  auto life = start();
+  fs::rename(file(""), folder_.path() / "moved");
+  fs::create_directory(folder_.path() / "small");
+  EXPECT_THROW(life->save(snapshot(*life, 5), /*leaving=*/true), EnvironmentError);
+  life.reset();
+  EXPECT_TRUE(fs::exists(folder_.path() / "small"));
+}
+
+TEST_F(RunLifecycleTest, AStartWithNothingLeftToTrainKeepsTheConfiguration) {
+  config_.training.train_timesteps = 9;
+  auto life = start();
+  life->save(snapshot(*life, 9), /*leaving=*/true);
+  life->end(Trainer::End::kFinished, 9);
+  life.reset();
+  const std::string before = read_file(file("config.yaml")), record = read_file(file("run.json"));
+  config_.training.train_timesteps = 4;
+  life = start({.resume = true});
+  EXPECT_EQ(life->end(Trainer::End::kFinished, 9), ExitCode::kDone);
+  EXPECT_EQ(read_file(file("config.yaml")), before);
+  EXPECT_EQ(read_file(file("run.json")), record);
+  EXPECT_FALSE(fs::exists(file("config.1.yaml")));
+}
+
+TEST_F(RunLifecycleTest, NoRunIsMadeAmongAnothersCheckpoints) {
+  auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/true);
+  life.reset();
+  fs::create_directory_symlink("small", folder_.path() / "link");
+  const auto refusal = [this](const std::string& name) -> std::string {
+    try {
+      refuse_run_within_run({folder_.path() / name}, "run_name");
+      return "none";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  const auto names_it = AllOf(HasSubstr("run_name: found"), HasSubstr("deletes what it no longer needs"));
+  for (const char* name : {"small/checkpoints", "small/checkpoints/step-5", "small/checkpoints/step-5/a/b",
+                           "small/scores/other", "link/checkpoints/x"})
+    EXPECT_THAT(refusal(name), names_it) << name;
+  for (const char* name : {"small", "small/", "link", "other", "group/small", "small-2", "small/fine_tuned"})
+    EXPECT_EQ(refusal(name), "none") << name;
+  fs::remove(file("run.json"));  // as an import leaves it
+  EXPECT_THAT(refusal("small/checkpoints/other"), names_it);
+  fs::remove(file("config.yaml"));
+  EXPECT_EQ(refusal("small/checkpoints/other"), "none") << "a folder of checkpoints that is no run's";
 }
 
 TEST_F(RunLifecycleTest, OtherHistoriesAreRefusedUnlessAllowed) {

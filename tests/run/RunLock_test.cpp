@@ -75,6 +75,15 @@ ProcessIdentity of_another_host() {
   return elsewhere;
 }
 
+std::string loss(const std::function<void()>& action) {
+  try {
+    action();
+    return "none";
+  } catch (const FolderLost& error) {
+    return error.what();
+  }
+}
+
 size_t files_in(const fs::path& folder) {
   return static_cast<size_t>(std::distance(fs::directory_iterator(folder), {}));
 }
@@ -246,6 +255,140 @@ TEST(RunLock, AHolderThatWasTakenForGoneWritesNothingMore) {
   for (int look = 0; look < 200 && !seen(); ++look)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_TRUE(seen());
+}
+
+TEST(RunLock, AFolderThatWasMovedOrDeletedIsLost) {
+  for (const bool moved : {true, false}) {
+    const TemporaryFolder folder;
+    const fs::path above = fs::canonical(folder.path()), run = above / "run", elsewhere = above / "elsewhere";
+    fs::create_directory(run);
+    {
+      const RunLock lock(run / "lock", launch_by(1), 1, kShort);
+      lock.check();
+      EXPECT_FALSE(RunLock::was_lost(run / "lock"));
+      if (moved) {
+        fs::rename(run, elsewhere);
+      } else {
+        fs::remove_all(run);
+      }
+      fs::create_directory(run);  // as one does who makes missing folders
+      const std::string found = moved ? "it is " + elsewhere.string() + " now" : "it is gone";
+      EXPECT_THAT(loss([&] { lock.check(); }),
+                  AllOf(HasSubstr(run.string() + " was moved or deleted"), HasSubstr(found),
+                        HasSubstr("Nothing more is written there")));
+      EXPECT_TRUE(RunLock::was_lost(run / "lock"));
+      const auto seen = [&] { return loss([&] { lock.check_as_last_seen(); }) != "none"; };
+      for (int look = 0; look < 200 && !seen(); ++look)
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT_TRUE(seen());
+    }
+    EXPECT_EQ(files_in(run), 0U);
+    if (moved) {
+      EXPECT_EQ(files_in(elsewhere), 0U) << "the lock ends with its holder, wherever it is";
+    }
+  }
+}
+
+TEST(RunLock, OneThatWasDeletedAloneIsPutBack) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  const RunLock lock(file, launch_by(getppid()), 1, kShort);
+  fs::remove(file);
+  lock.check();
+  for (int look = 0; look < 200 && !fs::exists(file); ++look)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_THAT(refusal([&] { RunLock second(file, launch_by(1), 1, kShort); }),
+              HasSubstr("is in use by process " + std::to_string(getpid())));
+  lock.check();
+  lock.check_as_last_seen();
+}
+
+TEST(RunLock, AFolderWhoseGuardedFilesAreAllGoneWasDeleted) {
+  const TemporaryFolder folder;
+  const std::vector<fs::path> guarded = {folder.path() / "config.yaml", folder.path() / "run.json"};
+  for (const fs::path& file : guarded) write_file(file, "");
+  RunLock lock(folder.path() / "lock", launch_by(1), 1, kShort);
+  lock.guard(guarded);
+  fs::remove(guarded[0]);
+  lock.check();
+  fs::remove(guarded[1]);
+  EXPECT_THAT(loss([&] { lock.check(); }), HasSubstr("the run's files in it are gone"));
+}
+
+/// A network file system may lose sight of them.
+TEST(RunLock, FilesThatAreBackAtOnceWereNotDeleted) {
+  const TemporaryFolder folder;
+  const fs::path guarded = folder.path() / "config.yaml", hidden = folder.path() / "hidden";
+  write_file(guarded, "");
+  RunLock lock(folder.path() / "lock", launch_by(1), 1, kShort);
+  lock.guard({guarded});
+  fs::rename(guarded, hidden);
+  const std::jthread back([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    fs::rename(hidden, guarded);
+  });
+  lock.check();
+}
+
+/// Its refreshing thread did not run meanwhile, and the other start has ended.
+TEST(RunLock, AHolderThatWasStoppedForLongAndFindsNoLockWasTakenForGone) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  const RunLock suspended(file, launch_by(1), 1,
+                          {.refresh_seconds = 60, .stale_seconds = 0.1, .predecessor_seconds = 1});
+  fs::remove(file);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_THAT(refusal([&] { suspended.check(); }), HasSubstr("belongs to another start"));
+}
+
+TEST(RunLock, TellsForHowLongItWaitsWhereItIsUnclearWhetherTheHolderLives) {
+  for (const bool readable : {false, true}) {
+    const TemporaryFolder folder;
+    const fs::path file = folder.path() / "lock";
+    if (readable) {
+      write_lock(file, of_another_host(), "abc", launch_by(getppid()));
+    } else {
+      write_file(file, "");
+    }
+    std::vector<std::string> told;
+    const RunLock lock(file, launch_by(1), 1, kShort,
+                       [&told](const std::string& line) { told.push_back(line); });
+    ASSERT_EQ(told.size(), 1U);
+    EXPECT_THAT(told[0], AllOf(HasSubstr("the lock " + file.string()), HasSubstr("; waiting up to "),
+                               HasSubstr(readable ? "on host n05" : "cannot be read"),
+                               HasSubstr(readable ? "lives" : "another start is writing it")));
+  }
+}
+
+TEST(RunLock, ASignalEndsTheWaitingAndNothingIsLeft) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  write_file(file, "");
+  try {
+    const RunLock lock(file, launch_by(1), 1, RunLock::Patience(),
+                       [](const std::string&) { std::raise(SIGTERM); });
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(static_cast<int>(error.exit_code()), 128 + SIGTERM);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("stopped by SIGTERM"), HasSubstr(file.string())));
+  }
+  EXPECT_EQ(files_in(folder.path()), 1U);
+}
+
+TEST(RunLock, ClearsAwayWhatKilledStartsLeftThatAskedForIt) {
+  const TemporaryFolder folder;
+  const auto asking = [&](const char* digits) {
+    return folder.path() / (std::string("lock.000000000000000") + digits + ".tmp");
+  };
+  write_lock(asking("1"), ended_process(), "abc");
+  write_lock(asking("2"), ProcessIdentity::of_this_process(), "def");
+  write_lock(asking("3"), of_another_host(), "ghi");
+  write_file(asking("4"), "");
+  write_file(asking("5"), "");
+  make_old(asking("5"), 7200);
+  const RunLock lock(folder.path() / "lock", launch_by(1), 1);
+  for (const char* gone : {"1", "5"}) EXPECT_FALSE(fs::exists(asking(gone))) << gone;
+  for (const char* kept : {"2", "3", "4"}) EXPECT_TRUE(fs::exists(asking(kept))) << kept;
 }
 
 TEST(RunLock, TellsOwnRanksFromThoseOfAnotherLaunch) {

@@ -20,6 +20,7 @@
 #include "model/FrozenParameters.h"
 #include "model/QuantisedNetwork.h"
 #include "run/LoadedNetwork.h"
+#include "run/OverwrittenRun.h"
 #include "run/checkpoints/CheckpointCommands.h"
 #include "run/checkpoints/CheckpointTarget.h"
 #include "run/checkpoints/ImportedConfig.h"
@@ -115,6 +116,7 @@ class Import {
     out = out.lexically_normal();
     if (out.filename().empty()) out = out.parent_path();
     folder_.root = out;
+    refuse_run_within_run(folder_, "--out");
     config_.run.run_name = out.filename().string();
     config_.run.runs_dir = out.has_parent_path() ? out.parent_path().string() : ".";
     if (fs::exists(folder_.config()) || fs::exists(folder_.checkpoints())) {

@@ -15,6 +15,7 @@
 #include "model/AlgorithmDistillation.h"
 #include "run/LoadedNetwork.h"
 #include "run/OtherBlocks.h"
+#include "run/OverwrittenRun.h"
 #include "run/RunConfig.h"
 #include "run/TrainedRun.h"
 #include "run/checkpoints/CheckpointTarget.h"
@@ -53,6 +54,7 @@ int64_t bytes_of(const std::vector<NamedTensor>& tensors) {
 /// A run whose one checkpoint has these weights, and no optimizer's state.
 void write_run(const fs::path& out, const fs::path& tasks, RunConfig config, Snapshot snapshot) {
   const RunFolder folder{out};
+  refuse_run_within_run(folder, "--out");
   if (fs::exists(folder.config()) || fs::exists(folder.checkpoints()))
     throw ConfigError(fmt::format("--out: {} holds a run already; choose another folder", out.string()));
   config.run.run_name = out.filename().string();

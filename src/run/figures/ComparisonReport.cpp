@@ -14,10 +14,6 @@ std::string figure_text(const std::optional<double>& figure) {
   return figure ? fmt::format("{:.6g}", *figure) : "-";
 }
 
-std::string plural(int64_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
-}
-
 std::string table_of(const std::vector<RunComparison::Result>& results) {
   size_t widest = 0;
   for (const auto& result : results) widest = std::max(widest, result.name.size());
@@ -32,8 +28,9 @@ std::string table_of(const std::vector<RunComparison::Result>& results) {
 /// `noun`: what a tensor is called.
 std::string text_of(const TensorDifference& difference, const std::string& of, const std::string& noun) {
   std::string text = fmt::format("  {}: ", of);
-  if (difference.none()) return text + fmt::format("all {} are equal\n", plural(difference.tensors, noun));
-  text += fmt::format("{} of {} differ\n", difference.different, plural(difference.tensors, noun));
+  const std::string all = counted(difference.tensors, noun, noun + "s");
+  if (difference.none()) return text + fmt::format("all {} are equal\n", all);
+  text += fmt::format("{} of {} differ\n", difference.different, all);
   if (difference.first) text += fmt::format("    first:   {}\n", difference.first->text());
   if (difference.largest) text += fmt::format("    largest: {}\n", difference.largest->text());
   constexpr size_t kMostShown = 10;
@@ -69,7 +66,7 @@ ordered_json json_of(const TensorDifference& difference) {
 }  // namespace
 
 std::string CurveDifference::text() const {
-  const std::string all = plural(common, "common " + unit);
+  const std::string all = counted(common, "common " + unit, "common " + unit + "s");
   if (!first) return fmt::format("{}: equal at {}", name, all);
   const auto point = [&](const Point& at) {
     return fmt::format("{} {}: {} and {}, by {:.3g}", unit, at.x, at.first, at.second, at.by());
@@ -83,7 +80,8 @@ std::string RunComparison::text() const {
   if (config.empty()) {
     text += "configuration: equal\n";
   } else {
-    text += fmt::format("configuration, A → B: {}\n", plural(std::ssize(config), "difference"));
+    text +=
+        fmt::format("configuration, A → B: {}\n", counted(std::ssize(config), "difference", "differences"));
     for (const ConfigChange& change : config) text += fmt::format("  {}\n", change.text());
   }
   if (!results.empty()) text += table_of(results);

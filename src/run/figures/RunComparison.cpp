@@ -152,7 +152,7 @@ void compare_evaluations(const RecordedRun& a, const RecordedRun& b, RunComparis
 
 void compare_checkpoints(const RecordedRun& a, const RecordedRun& b, RunComparison& comparison) {
   const CheckpointStore first(a.folder.checkpoints(), /*keep=*/2), second(b.folder.checkpoints(), /*keep=*/2);
-  const std::vector<int64_t> one = first.steps(), other = second.steps();
+  const std::vector<int64_t> one = first.steps_as_named(), other = second.steps_as_named();
   std::vector<int64_t> common;
   std::ranges::set_intersection(one, other, std::back_inserter(common));
   if (common.empty()) {

@@ -107,7 +107,7 @@ void SweepRunner::start(size_t run, size_t slot, SweepRun::Stage stage) {
 void SweepRunner::answer(int signal) {
   if (signal == SIGCHLD) return;
   if (signal == SIGTSTP) return pause_with_all();
-  // Training does not handle HUP, which a lost connection sends.
+  // Runs that are starting hold a TERM back, but not the HUP that a lost connection sends.
   for (const Job& job : jobs_) job.process.send(signal == SIGHUP ? SIGTERM : signal);
   if (!std::exchange(stopping_, true)) {
     console_.info(fmt::format("{}: {} running save and stop, and no other begins", signal_name(signal),

@@ -49,10 +49,6 @@ std::string equal_limits(int64_t devices, int64_t memory) {
   return fmt::format("max_memory={{{}}}", join(limits, ", "));
 }
 
-std::string counted(int64_t count, const char* one, const char* several) {
-  return fmt::format("{} {}", count, count == 1 ? one : several);
-}
-
 }  // namespace
 
 std::string ThroughputRow::gpus_of(int64_t process) const {

@@ -32,14 +32,14 @@ tail -n 1 "$logs/test.log"
 
 say "training into $run_folder; the output is in $logs/training.log"
 # The signals that ask for a checkpoint are for the launcher; the log goes on to its end.
-exec {log}> >(trap '' INT TERM USR1 && exec tee "$logs/training.log")
+exec {log}> >(trap '' INT TERM HUP USR1 && exec tee "$logs/training.log")
 writer=$!
 "${launch[@]}" "${training[@]:1}" >&"$log" 2>&1 {log}>&- &
 launcher=$!
 exec {log}>&-
 interrupted=
 # What a script starts in the background ignores INT.
-trap 'interrupted=yes; kill -TERM "$launcher" 2>/dev/null' INT TERM
+trap 'interrupted=yes; kill -TERM "$launcher" 2>/dev/null' INT TERM HUP
 trap 'interrupted=yes; kill -USR1 "$launcher" 2>/dev/null' USR1
 interrupted=yes
 while [[ -n $interrupted ]]; do

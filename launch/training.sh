@@ -55,11 +55,11 @@ prepare_environment() {
   fi
 }
 
-overrides() { # arguments of adtrain...: those that change the configuration, one per line
+overrides() { # arguments of adtrain...: those that change the configuration or what it may name, one per line
   while (($#)); do
     case $1 in
-      --set=*) printf '%s\n' "$1" ;;
-      --set) printf '%s\n' "--set=${2-}" && shift ;;
+      --set=* | --plugin=*) printf '%s\n' "$1" ;;
+      --set | --plugin) printf '%s\n' "$1=${2-}" && shift ;;
     esac
     shift
   done

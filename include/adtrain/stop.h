@@ -6,10 +6,10 @@
 
 namespace adtrain {
 
-/// A request to stop: a signal (INT, TERM or USR1) to any rank, from a user, from a scheduler at its time
-/// limit, or because the launcher has ended. While this object lives such a signal only sets a flag; a second
-/// INT or TERM ends the process as usual. A program calls requested() at each step, saves where all ranks
-/// agree, and ends with kExitRequeue (error.h).
+/// A request to stop: a signal (INT, TERM, HUP or USR1) to any rank, from a user, from a scheduler at its
+/// time limit, or because the launcher has ended. While this object lives such a signal only sets a flag; a
+/// second INT, TERM or HUP ends the process as usual, and a HUP that is ignored (`nohup`) stays so. A program
+/// calls requested() at each step, saves where all ranks agree, and ends with kExitRequeue (error.h).
 ///
 /// A process has one at a time. To be used from the thread of the group.
 class StopSignal {

@@ -31,14 +31,21 @@ std::string place(const LaunchContext& context) {
   return fmt::format("{}:{} (MASTER_ADDR and MASTER_PORT)", context.master_address, context.master_port);
 }
 
+/// What this rank finds on its own host is no other rank's fault: the failure is its own.
+[[noreturn]] void throw_own_failure(const LaunchContext& context, const std::string& message) {
+  const auto me = RankIdentity::of_this_process(context.rank, context.world_size);
+  throw MeetingError(Failure::of(EnvironmentError(message), me), message);
+}
+
 /// torchrun's agent is not a rank. Where rank 0 serves the store, rank 0 is the one to look at.
 [[noreturn]] void throw_unreachable(const LaunchContext& context, double timeout, const std::string& why,
-                                    StartWatch& watch) {
+                                    StartWatch& watch, bool is_known = true) {
   const std::string server = context.agent_store ? "torchrun's agent" : "rank 0";
   const std::string message = fmt::format(
       "Rank {} of {} did not reach {} at {} within {} ({}); check that {} has started and runs on that host, "
       "that every rank was given the same address and port, and that no firewall lies between.",
       context.rank, context.world_size, server, place(context), human_duration(timeout), why, server);
+  if (!is_known) throw_own_failure(context, message);
   if (context.agent_store || context.is_root()) throw EnvironmentError(message);
   throw MeetingError(
       watch.absence({0}, fmt::format("rank {} did not reach it at {}", context.rank, place(context))),
@@ -72,11 +79,11 @@ StorePointer connect(const LaunchContext& context, const std::string& host, cons
   const double timeout = deadline.limit_seconds();
   // Of a name with several addresses, the one that answers: the store's client may spend all of its time on
   // one that swallows packets.
-  const auto [address, trouble] = find_listener(host, context.master_port, deadline.seconds_left());
-  if (!trouble.empty()) throw_unreachable(context, timeout, trouble, watch);
+  const FoundListener found = find_listener(host, context.master_port, deadline.seconds_left());
+  if (!found.trouble.empty()) throw_unreachable(context, timeout, found.trouble, watch, found.is_known);
   std::promise<StorePointer> opened;
   std::future<StorePointer> store = opened.get_future();
-  std::thread([address = address, port = context.master_port, left = deadline.seconds_left(),
+  std::thread([address = found.address, port = context.master_port, left = deadline.seconds_left(),
                opened = std::move(opened)]() mutable {
     try {
       opened.set_value(open_store(address, port, std::nullopt, left));
@@ -86,7 +93,7 @@ StorePointer connect(const LaunchContext& context, const std::string& host, cons
   }).detach();
   const std::chrono::duration<double> left(std::max(0.0, deadline.seconds_left()));
   if (store.wait_for(left) != std::future_status::ready) {
-    throw_unreachable(context, timeout, what_listens(context, address), watch);
+    throw_unreachable(context, timeout, what_listens(context, found.address), watch);
   }
   try {
     return store.get();
@@ -99,8 +106,17 @@ StorePointer serve(const LaunchContext& context, const std::string& host, Meetin
   try {
     return open_store(host, context.master_port, port.hand_over(), timeout);
   } catch (const c10::Error& error) {
-    throw EnvironmentError(
-        fmt::format("Rank 0 cannot serve the meeting point at {} ({}).", place(context), reason_of(error)));
+    throw_own_failure(context, fmt::format("Rank 0 cannot serve the meeting point at {} ({}).",
+                                           place(context), reason_of(error)));
+  }
+}
+
+void bind_port(std::optional<MeetingPort>& port, const LaunchContext& context,
+               const MeetingAddress& address) {
+  try {
+    port.emplace(context, address);
+  } catch (const EnvironmentError& error) {
+    throw_own_failure(context, error.what());
   }
 }
 
@@ -137,7 +153,10 @@ Rendezvous::Rendezvous(const LaunchContext& context, const DistributedOptions& o
               "look for a rank that is there and says nothing: what it runs on may hang.");
   const bool serves = context.is_root() && !context.agent_store;
   const MeetingAddress address = MeetingAddress::of(context);
-  if (serves) port_.emplace(context, address);
+  if (serves) {
+    unknown_ = address.trouble;
+    bind_port(port_, context, address);
+  }
   store_ = c10::make_intrusive<c10d::PrefixStore>(
       "adtrain/" + context.run_id, serves ? serve(context, address.connect, *port_, deadline_.limit_seconds())
                                    : context.agent_store
@@ -284,14 +303,27 @@ void Rendezvous::throw_refusal(int64_t rank, const std::string& why) const {
 }
 
 void Rendezvous::throw_missing(const std::vector<int64_t>& ranks) const {
+  const std::string unknown =
+      unknown_.empty() ? "" : fmt::format(", a name that is not known here ({}),", unknown_);
   const std::string waited =
-      fmt::format("waited {} at {}", human_duration(deadline_.limit_seconds()), place(context()));
+      fmt::format("waited {} at {}{}", human_duration(deadline_.limit_seconds()), place(context()), unknown);
   throw MeetingError(
-      watch_.absence(ranks, fmt::format("the others {}", waited)),
+      unknown_.empty() ? watch_.absence(ranks, fmt::format("the others {}", waited)) : unknown_name(ranks),
       fmt::format(
           "Rank {} of {} {} for {}; check that all {} ranks were started with the same world size, address "
           "and port, and look for an error in the output of those that did not come.",
           context().rank, context().world_size, waited, numbered(ranks), context().world_size));
+}
+
+Failure Rendezvous::unknown_name(const std::vector<int64_t>& ranks) const {
+  return {{RankIdentity::kNobody, context().world_size, "", 0, 0},
+          {},
+          ExitCode::kEnvironment,
+          fmt::format("MASTER_ADDR {} is not known on {} ({}), and {} did not come: perhaps it is not known "
+                      "to them either",
+                      context().master_address, host_name(), unknown_, numbered(ranks)),
+          "make the name known to every host (/etc/hosts), or give an address as MASTER_ADDR, and start "
+          "again"};
 }
 
 void Rendezvous::throw_if_refused() const {

@@ -62,6 +62,8 @@ class Rendezvous : public Meeting {
   [[noreturn]] void throw_refusal(int64_t rank, const std::string& why) const;
   void throw_if_refused() const;
   [[noreturn]] void throw_missing(const std::vector<int64_t>& ranks) const;
+  /// The failure of ranks that may look in vain for the name under which this one waits. It blames nobody.
+  Failure unknown_name(const std::vector<int64_t>& ranks) const;
   std::vector<int64_t> missing() const;
   [[noreturn]] void throw_given_up(const std::string& why) const;
 
@@ -69,6 +71,7 @@ class Rendezvous : public Meeting {
   StartWatch& watch_;
   Deadline deadline_;
   std::optional<MeetingPort> port_;  ///< on rank 0, where it serves the store
+  std::string unknown_;              ///< likewise: why MASTER_ADDR has no address here; "" where it has one
   /// Of all attempts of this run; null where each has a store of its own.
   c10::intrusive_ptr<c10d::Store> of_all_attempts_;
   std::string attempt_;  ///< the name of this one, where the store is of several

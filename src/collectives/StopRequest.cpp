@@ -31,6 +31,8 @@ StopRequest::StopRequest() {
   take.sa_flags = SA_RESTART;
   sigaction(SIGINT, &take, &before_int_);
   sigaction(SIGTERM, &take, &before_term_);
+  sigaction(SIGHUP, nullptr, &before_hup_);
+  if (before_hup_.sa_handler != SIG_IGN) sigaction(SIGHUP, &take, nullptr);
   if (held_termination::take()) remember(SIGTERM);
   expect_usr1();
 }
@@ -40,6 +42,7 @@ StopRequest::~StopRequest() {
   asked.forget();
   sigaction(SIGINT, &before_int_, nullptr);
   sigaction(SIGTERM, &before_term_, nullptr);
+  sigaction(SIGHUP, &before_hup_, nullptr);
 }
 
 void StopRequest::expect_usr1() {

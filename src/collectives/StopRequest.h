@@ -6,9 +6,9 @@
 
 namespace adtrain {
 
-/// A request to stop, by signal (INT, TERM, USR1). The handler only sets a flag. The flag is combined over
-/// ranks at a step boundary, so that all ranks stop after the same step. An INT or TERM that insists (see
-/// StopSignals) ends the process as usual.
+/// A request to stop, by signal (INT, TERM, HUP, USR1). The handler only sets a flag. The flag is combined
+/// over ranks at a step boundary, so that all ranks stop after the same step. An INT, TERM or HUP that
+/// insists (see StopSignals) ends the process as usual. A HUP that is ignored, as under `nohup`, stays so.
 ///
 /// USR1 means only "save and leave". It reaches the ranks of a run at different times: one may still be
 /// loading, another may already be leaving. From `expect_usr1` on it ends no process.
@@ -34,6 +34,7 @@ class StopRequest {
  private:
   struct sigaction before_int_ {};
   struct sigaction before_term_ {};
+  struct sigaction before_hup_ {};
 };
 
 }  // namespace adtrain

@@ -77,7 +77,7 @@ constexpr int kMostOfSeveral = 3000;  // milliseconds, in which a lost packet is
 FoundListener attempt(const std::string& host, int64_t port, int milliseconds) {
   const MasterAddress name(host, port);
   const std::vector<const addrinfo*> addresses = name.all();
-  if (addresses.empty()) return {"", name.trouble()};
+  if (addresses.empty()) return {"", name.trouble(), /*is_known=*/false};
   const Stopwatch watch;
   std::vector<std::string> troubles;
   for (size_t i = 0; i < addresses.size(); ++i) {

@@ -27,8 +27,9 @@ class MasterAddress {
 
 /// Where somebody listens.
 struct FoundListener {
-  std::string address;  ///< numeric; the one of the name's addresses that has answered; "" where none has
-  std::string trouble;  ///< why none has; "" where one has
+  std::string address;   ///< numeric; the one of the name's addresses that has answered; "" where none has
+  std::string trouble;   ///< why none has; "" where one has
+  bool is_known = true;  ///< whether the name has an address at all
 };
 
 /// Tries to connect until somebody listens there, for at most `timeout_seconds`, to all addresses that the

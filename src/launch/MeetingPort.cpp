@@ -114,7 +114,7 @@ MeetingAddress MeetingAddress::of(const LaunchContext& context) {
   // addresses, each of the others connects to the first one that answers it, and this host cannot know which.
   const bool only_one = addresses.size() == 1 && own.size() == 1;
   if (only_one && !is_loopback(own.front())) return {own.front(), context.master_address};
-  return {"", context.is_root() ? kLoopback : context.master_address};
+  return {"", context.is_root() ? kLoopback : context.master_address, master.trouble()};
 }
 
 MeetingPort::MeetingPort(const LaunchContext& context, const MeetingAddress& address)

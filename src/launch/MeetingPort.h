@@ -12,8 +12,9 @@ namespace adtrain {
 /// the one address of the host that MASTER_ADDR names, where it names one. Where it names several, of which
 /// some may lead nowhere, it is every address of the host. It is open only while the ranks meet.
 struct MeetingAddress {
-  std::string listen;   ///< numeric; empty for every address of the host
-  std::string connect;  ///< what ranks connect to; rank 0 too
+  std::string listen;        ///< numeric; empty for every address of the host
+  std::string connect;       ///< what ranks connect to; rank 0 too
+  std::string trouble = {};  ///< why MASTER_ADDR has no address here; "" where it has one
 
   static MeetingAddress of(const LaunchContext& context);
 };

@@ -8,7 +8,9 @@
 
 namespace adtrain {
 
-/// Saves the steps of a run to the disk. Only rank 0's Trainer calls it.
+/// Saves the steps of a run to the disk. Only rank 0's Trainer calls it. save(), measured() and wants_step()
+/// throw ConfigError where the run's folder no longer belongs to this run, and EnvironmentError where it was
+/// moved or deleted.
 class StepKeeper {
  public:
   virtual ~StepKeeper() = default;
@@ -20,8 +22,7 @@ class StepKeeper {
   /// Called after the save of a step whose in-context returns were measured then.
   virtual void measured(int64_t step, const ReturnFigures& figures) = 0;
 
-  /// Called after each step: whether to retry a failed save now, with this step. Throws ConfigError where the
-  /// run's folder no longer belongs to this run.
+  /// Called after each step: whether to retry a failed save now, with this step.
   virtual bool wants_step() = 0;
 
   /// The newest step that is safe on the disk; none before the first one.

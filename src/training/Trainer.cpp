@@ -89,8 +89,10 @@ Trainer::End Trainer::run(int64_t stop_after) {
     Fault::of_this_process().at_step(parts_.communicator.rank(), state_.progress.step + 1);
     profiler_.begin_step(state_.progress.step + 1);
     take_step();
-    stopped = agree_to_stop(stop);
-    leaving = stopped || state_.progress.step == last_step;
+    // `stop_after` is a request, too, but where the run is done anyway.
+    const bool is_last = state_.progress.step == last_step;
+    stopped = agree_to_stop(stop) || (is_last && last_step < options_.train_timesteps);
+    leaving = stopped || is_last;
     profiler_.end_step(state_.progress.step, leaving);
     at_boundary(leaving);
     // After the save, as they may take long: a run that is asked to stop does not begin them. What was due,

@@ -12,6 +12,12 @@ namespace {
 constexpr int64_t kLargestMicroBatch = 1'000'000;
 constexpr const char* kSameGlobalBatch = ", as long as the global batch stays the same";
 
+/// The multiple of `divisor`, above 0, that is nearest to `number`: of two that are as near the lower one.
+int64_t nearest_multiple(int64_t number, int64_t divisor) {
+  const int64_t below = number / divisor * divisor, above = below + divisor;
+  return below > 0 && number - below <= above - number ? below : above;
+}
+
 }  // namespace
 
 void TrainingOptions::declare(Section& section) {
@@ -198,8 +204,7 @@ void TrainingOptions::check(Findings& findings) const {
         fmt::format(
             "found {}, which does not divide into gradient_accumulation_steps = {}; nearest multiple: {}",
             *global_batch_size, gradient_accumulation_steps,
-            std::max<int64_t>(1, *global_batch_size / gradient_accumulation_steps) *
-                gradient_accumulation_steps));
+            nearest_multiple(*global_batch_size, gradient_accumulation_steps)));
   }
 }
 
@@ -207,9 +212,9 @@ std::optional<int64_t> TrainingOptions::share_of_global_batch(int64_t world_size
   if (!global_batch_size) return std::nullopt;
   if (*global_batch_size % world_size != 0) {
     throw ConfigError(fmt::format(
-        "global_batch_size: {} sequences do not divide over {} ranks; expected a multiple of {}, such as {}",
-        *global_batch_size, world_size, world_size,
-        (*global_batch_size + world_size - 1) / world_size * world_size));
+        "global_batch_size: {} sequences do not divide over {} ranks; expected a multiple of {}, the nearest "
+        "of which is {}",
+        *global_batch_size, world_size, world_size, nearest_multiple(*global_batch_size, world_size)));
   }
   return *global_batch_size / world_size;
 }
@@ -225,9 +230,9 @@ int64_t TrainingOptions::micro_batch(int64_t world_size) const {
   if (*global_batch_size % shares != 0) {
     throw ConfigError(
         fmt::format("global_batch_size: {} sequences do not divide over {} ranks × {} accumulation steps; "
-                    "expected a multiple of {}, such as {}",
+                    "expected a multiple of {}, the nearest of which is {}",
                     *global_batch_size, world_size, gradient_accumulation_steps, shares,
-                    (*global_batch_size + shares - 1) / shares * shares));
+                    nearest_multiple(*global_batch_size, shares)));
   }
   const int64_t share = *global_batch_size / shares;
   if (share > kLargestMicroBatch) {

@@ -84,7 +84,8 @@ std::string Failure::block() const {
     const std::string process =
         who.process > 0 ? fmt::format("process {} on {}", who.process, who.host) : "its process is not known";
     line("rank", fmt::format("{} of {}, {}", who.rank, who.world_size, process));
-    line("was", doing.text());
+    // A rank that could not speak may have gone on since then.
+    line(code == ExitCode::kPeerLost ? "last report" : "was", doing.text());
   }
   line("error", error);
   if (code != ExitCode::kPeerLost) line("exit code", fmt::format("{}", static_cast<int>(code)));

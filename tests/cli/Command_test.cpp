@@ -41,6 +41,25 @@ TEST(Command, EveryCommandHelpsWithAnExample) {
   }
 }
 
+/// The scripts that start a training ask `adtrain validate` for its folder.
+TEST(Command, TheScriptsFindTheFolderOfARunThatNeedsAPlugin) {
+  const SmallRun small;
+  const std::string plugin = ADTRAIN_BINARY_DIR "/libsample_plugin.so";
+  for (const std::string& option : {"--plugin " + plugin, "--plugin=" + plugin}) {
+    const Finished found = small.shell(
+        "set -euo pipefail\n"
+        "say() { echo \"$*\"; }\n"
+        "ADTRAIN=$adtrain\n"
+        "source " +
+        quoted(ADTRAIN_SOURCE_DIR "/launch/training.sh") +
+        "\n"
+        "find_training small.yaml --set run_name=line " +
+        option + " --set env=sample_line\necho \"$run_folder: ${training[*]:1}\"");
+    EXPECT_EQ(found.exit_code, 0) << found.output;
+    EXPECT_THAT(found.output, HasSubstr("runs/line: small.yaml --set run_name=line " + option));
+  }
+}
+
 /// What a command prints on a terminal of so many columns.
 std::string on_a_terminal(const SmallRun& small, int columns, const std::string& arguments) {
   small.write("terminal.py",

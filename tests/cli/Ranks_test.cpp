@@ -1,5 +1,6 @@
 #include <regex>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
@@ -36,6 +37,19 @@ TEST(Ranks, TrainToTheSameParametersHoweverTheGlobalBatchIsDealtOut) {
   // The comparison can fail: another seed ends elsewhere.
   expect_success(small.adtrain("small.yaml --set seed=7 --set run_name=other"));
   EXPECT_GT(largest_difference(small, "one", "other"), 1e-2);
+}
+
+TEST(Ranks, StopAfterTheStepThatRankZeroWasGiven) {
+  const SmallRun small;
+  expect_success(small.collect());
+  for (const std::string step : {"$((5 + 4 * OMPI_COMM_WORLD_RANK))", "$((9 - 4 * OMPI_COMM_WORLD_RANK))"}) {
+    const Finished stopped = small.mpirun_shell(
+        2, "exec " ADTRAIN_BINARY_DIR "/adtrain small.yaml --overwrite --stop-after " + step);
+    EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+    const std::string of_root = step[3] == '5' ? "5" : "9";
+    EXPECT_THAT(stopped.output, testing::HasSubstr("stopped after step " + of_root + " of 20"));
+    EXPECT_TRUE(std::filesystem::exists(small.run() / "checkpoints" / ("step-" + of_root)));
+  }
 }
 
 TEST(Ranks, MeasureTheSameHeldOutLossOnAnyNumberOfRanks) {

@@ -192,10 +192,24 @@ TEST(Rendezvous, TwoProcessesWithOneRankAreRefusedInTheStoreOfAnAgent) {
   }
 }
 
-TEST(Rendezvous, APortInUseNamesTheSetting) {
+TEST(Rendezvous, APortInUseNamesTheSettingAndBlamesNoOtherRank) {
   const ListeningPort taken;
-  EXPECT_THAT(complaint(rank_of_two(0, taken.port())).message,
+  const Complaint found = complaint(rank_of_two(0, taken.port()));
+  EXPECT_THAT(found.message,
               AllOf(HasSubstr("in use"), HasSubstr("MASTER_PORT"), HasSubstr(std::to_string(taken.port()))));
+  EXPECT_EQ(found.rank, 0);
+}
+
+TEST(Rendezvous, AMasterWhoseNameIsNotKnownIsNoOtherRanksFault) {
+  const std::string name(64, 'x');  // longer than a name may be, so that nobody is asked
+  for (const int64_t rank : {0, 1}) {
+    LaunchContext context = rank_of_two(rank, free_port());
+    context.master_address = name;
+    const Complaint found = complaint(context);
+    EXPECT_THAT(found.message,
+                AllOf(HasSubstr(name), HasSubstr(MasterAddress(name, context.master_port).trouble())));
+    EXPECT_EQ(found.rank, rank == 0 ? RankIdentity::kNobody : rank);
+  }
 }
 
 TEST(Rendezvous, AnUnreachableMasterIsGivenUpInTime) {

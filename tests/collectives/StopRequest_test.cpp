@@ -34,6 +34,23 @@ TEST(StopRequest, ATerminationThatArrivesTwiceIsOneRequest) {
   EXPECT_EQ(StopRequest::signal_number(), SIGTERM);
 }
 
+TEST(StopRequest, ATerminalThatIsClosedIsARequestToStop) {
+  const StopRequest stop;
+  std::raise(SIGHUP);
+  EXPECT_EQ(StopRequest::signal_number(), SIGHUP);
+}
+
+/// As `nohup` starts a command.
+TEST(StopRequest, AHangUpThatIsIgnoredStaysIgnored) {
+  std::signal(SIGHUP, SIG_IGN);
+  {
+    const StopRequest stop;
+    std::raise(SIGHUP);
+    EXPECT_EQ(StopRequest::signal_number(), 0);
+  }
+  EXPECT_TRUE(std::signal(SIGHUP, SIG_DFL) == SIG_IGN) << "afterwards too";
+}
+
 TEST(StopRequestDeathTest, ATerminationThatInsistsEndsTheProcess) {
   EXPECT_EXIT(
       {

@@ -152,6 +152,24 @@ class Meeting(small_run.SmallRun):
         self.assert_all_say([self.rank(0, 3, port), self.rank(1, 3, port), self.rank(1, 3, port)],
                             "Rank 1 does not belong .* it has come twice, as process", 30)
 
+    def test_a_second_rank_0_blames_no_other_and_ends_alone(self):
+        port = small_run.free_port()
+        first = self.rank(0, 2, port)
+        self.addCleanup(self.end, first)
+
+        def serves():
+            with socket.socket() as client:
+                return client.connect_ex(("127.0.0.1", port)) == 0
+
+        self.wait_for(serves, "rank 0 at the meeting point")
+        second = small_run.finish(self.rank(0, 2, port), 60)
+        self.assertEqual(3, second.code, second.output)
+        self.assertIn("by a second process that was given rank 0", second.output)
+        self.assertIn("adtrain ended: rank 0 of 2 failed first", second.output)
+        self.assertNotIn("rank 1", second.output)
+        self.assert_done(small_run.finish(self.rank(1, 2, port), 60))
+        self.assert_done(small_run.finish(first, 60))
+
     def test_strangers_come_too_late_and_only_by_loopback(self):
         """While ranks meet, strangers may come and say what they like; afterwards nobody listens."""
         port = small_run.free_port()

@@ -176,7 +176,7 @@ TEST(Trainer, MeasuresReturnsAfterTheSaveOfEachDueStepAndOfTheLast) {
   options.returns.interval = 4;
   Subject subject(options);
   subject.trainer.run(4);
-  EXPECT_THAT(subject.meter.measured, ElementsAre(4)) << "also where the run is left";
+  EXPECT_THAT(subject.meter.measured, IsEmpty()) << "it is left there, and measures when it goes on";
   subject.trainer.run();
   EXPECT_THAT(subject.meter.measured, ElementsAre(4, 8, 11));
   EXPECT_THAT(subject.keeper.best, ElementsAre(1, 3)) << "the second measurement was given up";
@@ -244,11 +244,25 @@ TEST(Trainer, AHeldOutLossThatIsDueAtAStopIsMeasuredWhenTheRunGoesOn) {
   EXPECT_THAT(measured(), IsEmpty());
   subject.keeper.after_step = [] { return false; };
   subject.trainer.run(3);
-  EXPECT_THAT(measured(), ElementsAre(2, 3)) << "a run that is left by itself has the last one";
+  EXPECT_THAT(measured(), ElementsAre(2));
   subject.trainer.run();
-  EXPECT_THAT(measured(), ElementsAre(2, 3, 4, 6));
+  EXPECT_THAT(measured(), ElementsAre(2, 4, 6));
   subject.trainer.run();
-  EXPECT_THAT(measured(), ElementsAre(2, 3, 4, 6)) << "and not once it is known";
+  EXPECT_THAT(measured(), ElementsAre(2, 4, 6)) << "and not once it is known";
+}
+
+TEST(Trainer, NoHeldOutLossIsBegunAfterTheStepAtWhichTheRunIsToStop) {
+  TrainingOptions options = options_of(7, 100);
+  options.eval_interval = 2;
+  Subject subject(options, at::kCPU, /*records=*/true);
+  const auto measured = [&] { return read_metrics(subject.folder.path() / "metrics.jsonl")["test_loss"].x; };
+  EXPECT_EQ(subject.trainer.run(3), Trainer::End::kStopped);
+  EXPECT_THAT(measured(), ElementsAre(2)) << "after step 3 none is due";
+  EXPECT_EQ(subject.trainer.run(4), Trainer::End::kStopped);
+  EXPECT_THAT(measured(), ElementsAre(2)) << "after step 4 one is, for when the run goes on";
+  EXPECT_THAT(subject.keeper.left_with, ElementsAre(3, 4));
+  EXPECT_EQ(subject.trainer.run(7), Trainer::End::kFinished);
+  EXPECT_THAT(measured(), ElementsAre(2, 4, 6, 7)) << "a run that is done has the last one";
 }
 
 TEST(Trainer, AStopCutsTheHeldOutLossShortAndSavesItsStep) {
@@ -265,7 +279,7 @@ TEST(Trainer, AStopCutsTheHeldOutLossShortAndSavesItsStep) {
   EXPECT_EQ(passes, 3);
   EXPECT_THAT(subject.keeper.left_with, ElementsAre(2)) << "saved, although no checkpoint was due";
   EXPECT_THAT(measured(), IsEmpty());
-  EXPECT_EQ(subject.trainer.run(4), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.run(5), Trainer::End::kStopped);
   EXPECT_THAT(measured(), ElementsAre(2, 4));
   EXPECT_EQ(passes, 3 + 2 * ((subject.windows.samples() + 7) / 8));
 

@@ -1,5 +1,8 @@
 #include "training/TrainingOptions.h"
 
+#include <vector>
+
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,15 +22,37 @@ TEST(TrainingOptions, TheGlobalBatchIsSharedOutOverRanksAndAccumulation) {
 }
 
 TEST(TrainingOptions, AGlobalBatchThatDoesNotDivideNamesTheNearestThatDoes) {
-  TrainingOptions options;
-  options.global_batch_size = 50;
-  try {
-    options.micro_batch(4);
-    FAIL() << "expected a ConfigError";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("50"), testing::HasSubstr("4 ranks"),
-                                             testing::HasSubstr("52")));
+  struct Case {
+    int64_t global_batch, ranks;
+    const char* nearest;
+  };
+  const std::vector<Case> cases = {
+      {51, 4, "is 52"}, {12, 5, "is 10"}, {50, 4, "is 48"}, {3, 8, "is 8"}, {2, 4, "is 4"}};
+  for (const Case& each : cases) {
+    TrainingOptions options;
+    options.global_batch_size = each.global_batch;
+    for (const bool with_accumulation : {true, false}) {
+      try {
+        if (with_accumulation) options.micro_batch(each.ranks);
+        if (!with_accumulation) options.share_of_global_batch(each.ranks);
+        ADD_FAILURE() << "expected a ConfigError";
+      } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr(fmt::format("{} seq", each.global_batch)),
+                                                 testing::HasSubstr(fmt::format("{} ranks", each.ranks)),
+                                                 testing::EndsWith(each.nearest)));
+      }
+    }
   }
+}
+
+TEST(TrainingOptions, AGlobalBatchThatDoesNotDivideIntoMicroBatchesNamesTheNearestThatDoes) {
+  TrainingOptions options;
+  options.global_batch_size = 12;
+  options.gradient_accumulation_steps = 7;
+  Findings findings;
+  options.check(findings);
+  ASSERT_EQ(findings.all().size(), 1U);
+  EXPECT_THAT(findings.all()[0].message, testing::EndsWith("nearest multiple: 14"));
 }
 
 TEST(TrainingOptions, ImpossibleCombinationsAreFound) {

@@ -37,6 +37,13 @@ TEST(FailureWatch, AFailureSaysWhoWasDoingWhatAndHowToGoOn) {
                     HasSubstr("start the same command again")));
 }
 
+TEST(FailureWatch, WhatARankReportedLastIsNotSaidToBeWhatItDidInTheEnd) {
+  const ActivityStatus starting = {.phase = "starting", .step = {}, .waits_in = "", .seconds = 0.4};
+  EXPECT_THAT(Failure::gone({1, 2, "n2", 4711}, starting).block(),
+              HasSubstr("   last report starting for 0.4 s\n"));
+  EXPECT_THAT(lost_its_data(1).block(), HasSubstr("   was         training after step 12"));
+}
+
 TEST(FailureWatch, OnlyACommandThatContinuesByResumeIsToldOfIt) {
   const RankIdentity who = {0, 2, "n1", 4711, 0};
   for (const bool resumes : {true, false}) {

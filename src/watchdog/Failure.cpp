@@ -85,7 +85,7 @@ std::string Failure::block() const {
         who.process > 0 ? fmt::format("process {} on {}", who.process, who.host) : "its process is not known";
     line("rank", fmt::format("{} of {}, {}", who.rank, who.world_size, process));
     // A rank that could not speak may have gone on since then.
-    line(code == ExitCode::kPeerLost ? "last report" : "was", doing.text());
+    line(code == ExitCode::kPeerLost ? "last heard" : "was", doing.text());
   }
   line("error", error);
   if (code != ExitCode::kPeerLost) line("exit code", fmt::format("{}", static_cast<int>(code)));

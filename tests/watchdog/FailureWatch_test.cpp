@@ -40,7 +40,7 @@ TEST(FailureWatch, AFailureSaysWhoWasDoingWhatAndHowToGoOn) {
 TEST(FailureWatch, WhatARankReportedLastIsNotSaidToBeWhatItDidInTheEnd) {
   const ActivityStatus starting = {.phase = "starting", .step = {}, .waits_in = "", .seconds = 0.4};
   EXPECT_THAT(Failure::gone({1, 2, "n2", 4711}, starting).block(),
-              HasSubstr("   last report starting for 0.4 s\n"));
+              HasSubstr("   last heard  starting for 0.4 s\n"));
   EXPECT_THAT(lost_its_data(1).block(), HasSubstr("   was         training after step 12"));
 }
 

@@ -13,6 +13,7 @@
 #include "base/File.h"
 #include "checkpoint/Manifest.h"
 #include "checkpoint/Safetensors.h"
+#include "checkpoint/SmallSnapshots.h"
 #include "support/FullDisk.h"
 #include "support/TemporaryFolder.h"
 
@@ -25,51 +26,10 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-Snapshot random_snapshot(int64_t step, int64_t elements = 64) {
-  Snapshot snapshot;
-  snapshot.step = step;
-  snapshot.model = {{"embed.weight", at::randn({elements, 4})}, {"head.bias", at::randn({5})}};
-  snapshot.optimizer = {{"exp_avg.embed.weight", at::randn({elements, 4})},
-                        {"step", at::tensor(double(step))}};
-  snapshot.state = {{"samples_drawn", step * 32}, {"world_size", 2}};
-  return snapshot;
-}
-
-void expect_same(const std::vector<NamedTensor>& read, const std::vector<NamedTensor>& written) {
-  ASSERT_EQ(read.size(), written.size());
-  for (const NamedTensor& named : written) {
-    const auto found = std::ranges::find(read, named.name, &NamedTensor::name);
-    ASSERT_NE(found, read.end()) << named.name;
-    EXPECT_TRUE(at::equal(found->tensor, named.tensor)) << named.name;
-  }
-}
-
-void expect_same(const Snapshot& read, const Snapshot& written) {
-  EXPECT_EQ(read.step, written.step);
-  EXPECT_EQ(read.state, written.state);
-  expect_same(read.model, written.model);
-  expect_same(read.optimizer, written.optimizer);
-}
-
-std::set<std::string> names_in(const fs::path& folder) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
-  return names;
-}
-
 void flip_last_byte(const fs::path& file) {
   std::string bytes = read_file(file);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   write_file(file, bytes);
-}
-
-std::string failure_of(const std::function<void()>& action) {
-  try {
-    action();
-    return "none";
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
 }
 
 TEST(CheckpointStore, BringsBackWhatWasSaved) {
@@ -253,79 +213,6 @@ INSTANTIATE_TEST_SUITE_P(
                            },
                            {"not a complete checkpoint"}}),
     [](const auto& damage) { return std::string(damage.param.label); });
-
-const auto kIsNamedWrongly = AllOf(HasSubstr("step-900 is named after step 900"), HasSubstr("says step 100"),
-                                   HasSubstr("rename it back to step-100"));
-
-TEST(CheckpointStore, AFolderThatIsNamedAfterAnotherStepTakesNoOthersPlace) {
-  const TemporaryFolder folder;
-  CheckpointStore store(folder.path(), 3);
-  const Snapshot newest = random_snapshot(200);
-  for (const Snapshot& snapshot : {random_snapshot(100), random_snapshot(150), newest}) store.save(snapshot);
-  fs::rename(folder.path() / "step-100", folder.path() / "step-900");
-
-  const CheckpointStore::Found found = store.newest();
-  expect_same(found.snapshot, newest);
-  ASSERT_EQ(found.passed_over.size(), 1U);
-  EXPECT_THAT(found.passed_over[0], kIsNamedWrongly);
-  EXPECT_THAT(failure_of([&] { store.verify(900); }), kIsNamedWrongly);
-  EXPECT_THAT(failure_of([&] { CheckpointStore::load(folder.path() / "step-900"); }), kIsNamedWrongly);
-  EXPECT_EQ(store.newest_verified(), 200);
-  EXPECT_EQ(store.steps(), (std::vector<int64_t>{150, 200, 900}));
-  EXPECT_EQ(store.steps_as_named(), (std::vector<int64_t>{150, 200}));
-
-  EXPECT_THAT(store.save(random_snapshot(250)), IsEmpty());
-  EXPECT_EQ(names_in(folder.path()),
-            (std::set<std::string>{"latest", "step-150", "step-200", "step-250", "step-900"}));
-  EXPECT_THAT(store.keep_best({.step = 250, .held_out_return = 1}), IsEmpty());
-  EXPECT_THAT(store.save(random_snapshot(300)), IsEmpty());
-  EXPECT_EQ(store.steps(), (std::vector<int64_t>{200, 250, 300, 900}));
-
-  fs::rename(folder.path() / "step-900", folder.path() / "step-100");
-  EXPECT_THAT(store.newest().passed_over, IsEmpty());
-}
-
-TEST(CheckpointStore, ANewerOneUnderTheNameOfAnOlderStepIsNamedToo) {
-  const TemporaryFolder folder;
-  CheckpointStore store(folder.path(), 2);
-  for (const int64_t step : {100, 200}) store.save(random_snapshot(step));
-  fs::rename(folder.path() / "step-200", folder.path() / "step-50");
-  const CheckpointStore::Found found = store.newest();
-  EXPECT_EQ(found.snapshot.step, 100);
-  ASSERT_EQ(found.passed_over.size(), 1U);
-  EXPECT_THAT(found.passed_over[0], AllOf(HasSubstr("step-50"), HasSubstr("says step 200")));
-  for (const int64_t step : {110, 120, 130}) store.save(random_snapshot(step));
-  EXPECT_EQ(store.steps(), (std::vector<int64_t>{50, 120, 130})) << "it may be the only one of step 200";
-}
-
-TEST(CheckpointStore, WhatStandsInAStepsPlaceAndIsOfAnotherIsKeptUnderAnotherName) {
-  const TemporaryFolder folder;
-  CheckpointStore store(folder.path(), 2);
-  for (const int64_t step : {100, 200}) store.save(random_snapshot(step));
-  fs::rename(folder.path() / "step-100", folder.path() / "step-300");
-  const Snapshot written = random_snapshot(300);
-  const std::vector<std::string> warnings = store.save(written);
-  ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_THAT(warnings[0], AllOf(HasSubstr("step-300.of-another-step"), HasSubstr("says step 100")));
-  expect_same(store.newest().snapshot, written);
-  store.save(random_snapshot(400));
-  EXPECT_EQ(names_in(folder.path()),
-            (std::set<std::string>{"latest", "step-300", "step-300.of-another-step", "step-400"}));
-  EXPECT_EQ(CheckpointStore::load(folder.path() / "step-300.of-another-step").step, 100);
-}
-
-TEST(CheckpointStore, ABestOneThatIsAnotherStepIsNone) {
-  const TemporaryFolder folder;
-  CheckpointStore store(folder.path(), 3);
-  for (const int64_t step : {100, 200}) store.save(random_snapshot(step));
-  store.keep_best({.step = 200, .held_out_return = 1});
-  fs::rename(folder.path() / "step-200", folder.path() / "step-300");
-  EXPECT_FALSE(store.best());
-  fs::rename(folder.path() / "step-100", folder.path() / "step-200");
-  EXPECT_FALSE(store.best());
-  EXPECT_THAT(failure_of([&] { CheckpointStore::load(folder.path() / "best"); }),
-              AllOf(HasSubstr("step-200"), HasSubstr("says step 100")));
-}
 
 TEST(CheckpointStore, TheWeightsAloneAreReadWithoutTheOptimizer) {
   const TemporaryFolder folder;

@@ -24,7 +24,7 @@ std::string write_remedy(const std::filesystem::filesystem_error& error,
       return fmt::format("let files in {} grow as large as that: `ulimit -f` shows the limit",
                          folder.string());
     case EROFS:
-      return fmt::format("mount the file system of {} for writing", folder.string());
+      return fmt::format("make {} writable: its file system is mounted read-only", folder.string());
     case EACCES:
     case EPERM:
       return fmt::format(

@@ -108,6 +108,25 @@ TEST_F(OwnHistoriesTest, AListsIdentityIsOfWhatItSays) {
   EXPECT_NE(open(list()).identity(), identity);
 }
 
+TEST_F(OwnHistoriesTest, ANameOnBothSidesOfTheSplitIsSaid) {
+  const fs::path file = folder_.path() / "names.hdf5";
+  run_python(fmt::format(R"(
+with h5py.File('{}', 'w') as f:
+    f.attrs.update({{'adtrain-format': 2, 'observation-space': '{{"type": "Discrete", "n": 5}}',
+                    'action-space': '{{"type": "Discrete", "n": 3}}'}})
+    for task, name in enumerate(['walk', 'walk', 'run']):
+        group = f.create_group(str(task))
+        group.attrs['task'] = name
+        for column in ('states', 'actions'):
+            group[column] = np.zeros((40, 2), 'int8')
+        group['rewards'] = np.zeros((40, 2))
+)",
+                         file.string()));
+  EXPECT_THAT(open(file.string(), "train_tasks: 0,2\n").notice(),
+              AllOf(HasSubstr("have the same names"), HasSubstr("refused: walk")));
+  EXPECT_EQ(open(file.string(), "train_tasks: 0,1\n").notice(), "");
+}
+
 /// Numbers of twelve digits are names of groups, too, and a list of all numbers up to there has no room.
 TEST_F(OwnHistoriesTest, NumbersThatNoSplitCanShuffleAreRefused) {
   const fs::path file = folder_.path() / "numbers.hdf5";

@@ -27,10 +27,7 @@ HeldFolder::~HeldFolder() {
 }
 
 bool HeldFolder::has_lost_its_name() const {
-  if (is_absent(name_)) return true;
-  struct stat found {};
-  const bool is_known = ::stat(name_.c_str(), &found) == 0 && descriptor_ >= 0;
-  return is_known && ::fstat(descriptor_, &found) == 0 && !is_at(name_);
+  return is_absent(name_) || is_at(name_) == false;
 }
 
 fs::path HeldFolder::place() const {
@@ -38,7 +35,7 @@ fs::path HeldFolder::place() const {
   std::error_code unknown;
   fs::path now = fs::read_symlink(file(""), unknown);
   // The system writes " (deleted)" behind the last path, and does not know of moves by other hosts.
-  return !unknown && is_at(now) ? now : fs::path();
+  return !unknown && is_at(now) == true ? now : fs::path();
 }
 
 /// By the system's link to what a descriptor stands for.
@@ -48,11 +45,12 @@ fs::path HeldFolder::file(const fs::path& name) const {
   return name.empty() ? folder : folder / name;
 }
 
-bool HeldFolder::is_at(const fs::path& path) const {
+std::optional<bool> HeldFolder::is_at(const fs::path& path) const {
   struct stat there {};
   struct stat held {};
-  return descriptor_ >= 0 && ::stat(path.c_str(), &there) == 0 && ::fstat(descriptor_, &held) == 0 &&
-         there.st_dev == held.st_dev && there.st_ino == held.st_ino;
+  if (descriptor_ < 0 || ::stat(path.c_str(), &there) != 0 || ::fstat(descriptor_, &held) != 0)
+    return std::nullopt;
+  return there.st_dev == held.st_dev && there.st_ino == held.st_ino;
 }
 
 }  // namespace adtrain

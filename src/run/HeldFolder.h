@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 namespace adtrain {
 
@@ -25,7 +26,8 @@ class HeldFolder {
   std::filesystem::path file(const std::filesystem::path& name) const;
 
  private:
-  bool is_at(const std::filesystem::path& path) const;
+  /// Nothing where that is unclear.
+  std::optional<bool> is_at(const std::filesystem::path& path) const;
 
   std::filesystem::path name_;
   int descriptor_;  ///< −1 where it could not be opened

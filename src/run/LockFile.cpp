@@ -28,13 +28,6 @@ std::string moment_text(double unix_time) {
   return text;
 }
 
-bool same_file(const fs::path& left, const fs::path& right) {
-  struct stat first {
-  }, second{};
-  return stat(left.c_str(), &first) == 0 && stat(right.c_str(), &second) == 0 &&
-         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
-}
-
 }  // namespace
 
 std::string LockHolder::text() const {
@@ -95,7 +88,8 @@ bool link_exclusively(const fs::path& existing, const fs::path& name) {
   if (::link(existing.c_str(), name.c_str()) == 0) return true;
   const int reason = errno;
   // A network file system may have made the link and lost the answer.
-  if (reason == EEXIST) return same_file(existing, name);
+  std::error_code unknown;
+  if (reason == EEXIST) return fs::equivalent(existing, name, unknown);
   if (reason == EPERM || reason == ENOTSUP || reason == ENOSYS || reason == EMLINK) {
     // On a file system without hard links, exclusive creation of a file is the next best.
     const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);

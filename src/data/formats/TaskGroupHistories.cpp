@@ -1,10 +1,8 @@
 #include "data/formats/TaskGroupHistories.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -53,35 +51,37 @@ bool is_task(const std::string& name) {
   return number && std::to_string(number->first) == name;
 }
 
-std::string words_for(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 5;
-  if (names.empty()) return "an HDF5 file without groups";
+constexpr size_t kShown = 5;  ///< names in a message
+
+/// The first ones, in quotes.
+std::string first_of(const std::vector<std::string>& names) {
   std::vector<std::string> shown;
   for (size_t i = 0; i < std::min(kShown, names.size()); ++i)
     shown.push_back(fmt::format("'{}'", abridged(names[i], 40)));
-  return fmt::format("an HDF5 file with {} in its root{}", join(shown, ", "),
-                     names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "");
+  return join(shown, ", ");
+}
+std::string and_more(const std::vector<std::string>& names) {
+  return names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "";
+}
+
+std::string words_for(const std::vector<std::string>& names) {
+  if (names.empty()) return "an HDF5 file without groups";
+  return fmt::format("an HDF5 file with {} in its root{}", first_of(names), and_more(names));
 }
 
 /// Other groups may stand beside those of tasks, but one that holds a task's columns is a task under a wrong
 /// name, which would be missed. Throws DataError that names such groups; `next` is a number that is free.
 void refuse_misnamed(Hdf5Metadata& metadata, const std::string& path, const std::vector<std::string>& others,
                      int64_t next) {
-  constexpr size_t kShown = 5;
   const std::vector<std::string> misnamed =
       metadata.groups_with(path, others, {"states", "actions", "rewards"});
   if (misnamed.empty()) return;
-  std::vector<std::string> shown;
-  for (size_t i = 0; i < std::min(kShown, misnamed.size()); ++i)
-    shown.push_back(fmt::format("'{}'", abridged(misnamed[i], 40)));
   throw DataError(
       fmt::format("{}: found {} {}{} with columns of a task; expected plain numbers as the names of tasks' "
-                  "groups: 0, 1, …; "
-                  "rename each, as h5py does with file.move('{}', '{}'), and let its attribute task say what "
-                  "it is called",
-                  path, misnamed.size() == 1 ? "a group" : "the groups", join(shown, ", "),
-                  misnamed.size() > kShown ? fmt::format(" and {} more", misnamed.size() - kShown) : "",
-                  abridged(misnamed.front(), 40), next));
+                  "groups: 0, 1, …; rename each, as h5py does with file.move('{}', '{}'), and let its "
+                  "attribute task say what it is called",
+                  path, misnamed.size() == 1 ? "a group" : "the groups", first_of(misnamed),
+                  and_more(misnamed), abridged(misnamed.front(), 40), next));
 }
 
 /// The extent of an axis; 0 where there is none.
@@ -116,10 +116,9 @@ std::unique_ptr<TaskGroupHistories> TaskGroupHistories::open(const std::filesyst
   Hdf5Metadata& metadata = shared.files->metadata;
   std::vector<std::string> names = metadata.names(path, "/");
   found = words_for(names);
-  std::vector<std::string> others;
-  std::ranges::copy_if(names, std::back_inserter(others),
-                       [](const std::string& name) { return !is_task(name); });
-  std::erase_if(names, [](const std::string& name) { return !is_task(name); });
+  const auto misfits = std::ranges::stable_partition(names, is_task);
+  const std::vector<std::string> others(misfits.begin(), misfits.end());
+  names.erase(misfits.begin(), misfits.end());
   std::ranges::sort(names, {}, [](const std::string& name) { return std::stoll(name); });
   const json root = metadata.attributes(path, "/");
   if (root.contains(kFormatAttribute))

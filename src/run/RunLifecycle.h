@@ -29,8 +29,9 @@ namespace adtrain {
 ///     load histories, build the model
 ///     life.check_histories(…);           // are they the run's?
 ///     trainer.start_from(life.resumed());
+///     const StopRequest stop;
 ///     life.claim();                      // from here on it is this start's run
-///     trainer.run(…);                    // saves by the life
+///     trainer.run(stop, …);              // saves by the life
 ///     return life.end(…);                // 0 or 75, where the last step's checkpoint verifies
 ///
 /// Every rank has one and makes the same calls; rank 0's does the work, and its destructor releases the

@@ -13,6 +13,7 @@
 #include "base/Text.h"
 #include "checkpoint/QuantisedTensors.h"
 #include "collectives/Agreement.h"
+#include "collectives/StopRequest.h"
 #include "data/BatchAssembler.h"
 #include "launch/LaunchContext.h"
 #include "model/AlgorithmDistillation.h"
@@ -193,10 +194,11 @@ std::unique_ptr<ReturnMeter> return_meter(const RunConfig& config, const Ranks& 
 
 /// Rank 0's `stop_after` counts, as its --resume and --overwrite do: ranks that stop after different steps
 /// would wait for each other. Where memory is refused, the error says what held it.
-Trainer::End run(Trainer& trainer, int64_t stop_after, const RunConfig& config, const Ranks& ranks) {
+Trainer::End run(Trainer& trainer, const StopRequest& stop, int64_t stop_after, const RunConfig& config,
+                 const Ranks& ranks) {
   const int64_t last_step = std::stoll(text_of_root(*ranks.communicator, std::to_string(stop_after)));
   try {
-    return trainer.run(last_step);
+    return trainer.run(stop, last_step);
   } catch (const std::exception& error) {
     explain_out_of_memory(error, config, ranks, [&] { return trainer.memory(); });
     throw;
@@ -263,11 +265,14 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
   }
 
   trainer.start_from(life.resumed());
+  // From before its folder says that it trains until it says how that ended, a run that is asked to stop
+  // saves.
+  const StopRequest stop;
   life.claim();
   if (communicator.is_root() && !histories.tasks().empty())
     write_file_atomically(config.folder().tasks(), histories.tasks());
   result.claimed();
-  const Trainer::End how = run(trainer, request.stop_after, config, ranks);
+  const Trainer::End how = run(trainer, stop, request.stop_after, config, ranks);
   const int64_t step = trainer.progress().step;
   const ExitCode code = life.end(how, step);
   if (communicator.is_root()) result.ended(how, code, step);

@@ -68,10 +68,9 @@ void Trainer::start_from(const Snapshot* snapshot) {
       data_, parts_.communicator.device());
 }
 
-Trainer::End Trainer::run(int64_t stop_after) {
+Trainer::End Trainer::run(const StopRequest& stop, int64_t stop_after) {
   const int64_t last_step = std::min(options_.train_timesteps, stop_after);
   Activity& activity = Activity::of_this_process();
-  const StopRequest stop;
   bool leaving = state_.progress.step >= last_step;
 
   parts_.communicator.synchronize();

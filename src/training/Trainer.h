@@ -54,12 +54,12 @@ class Trainer {
   void start_from(const Snapshot* snapshot);
 
   enum class End { kFinished, kStopped };
-  /// Trains up to the last step of the run, to `stop_after` steps, or until any rank is asked to stop; in
+  /// Trains up to the last step of the run, to `stop_after` steps, or until any rank is asked to `stop`; in
   /// each case the last step has been passed to the keeper, which knows whether it is safe. Where the run is
   /// not done, no measurement is begun after that step: the next run() begins with those that are due.
   /// Collective; `stop_after` must be the same on all ranks.
   /// Throws NonFiniteError, PeerLostError, DataError, and what the keeper throws.
-  End run(int64_t stop_after = std::numeric_limits<int64_t>::max());
+  End run(const StopRequest& stop, int64_t stop_after = std::numeric_limits<int64_t>::max());
 
   const TrainingProgress& progress() const { return state_.progress; }
   const BatchShare& share() const { return share_; }

@@ -111,6 +111,18 @@ TEST(Resume, ASignalStopsBehindACheckpoint) {
       << last;
 }
 
+TEST(Resume, ASignalStopsARunAsSoonAsItsFolderSaysThatItTrains) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  // The shell's own loop looks more often than once in the time between that and the first step.
+  const Finished stopped = small.shell(
+      "$adtrain small.yaml --set train_timesteps=1000000 & while kill -0 $! && ! [ -s "
+      "runs/small/state.json ]; do :; done; kill -TERM $!; wait $!");
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_THAT(small.read("runs/small/state.json"), HasSubstr("stopped"));
+  EXPECT_TRUE(std::filesystem::exists(small.run() / "checkpoints" / "latest"));
+}
+
 TEST(Resume, FallsBackToTheOlderCheckpointWhereTheNewestIsDamaged) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);

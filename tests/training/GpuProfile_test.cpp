@@ -7,6 +7,7 @@
 #include "OnGpuStream.h"
 #include "base/File.h"
 #include "collectives/SingleCommunicator.h"
+#include "collectives/StopRequest.h"
 #include "data/HistorySet.h"
 #include "data/TransitionWindows.h"
 #include "support/TemporaryFolder.h"
@@ -58,7 +59,7 @@ class ProfiledRun {
                      .origin = {},
                      .profiles = folder_.path()});
     trainer.start_from(nullptr);
-    trainer.run();
+    trainer.run(StopRequest());
     parameters = model->parameters().flat().cpu();
     if (steps.empty()) return;
     rank = nlohmann::json::parse(read_file(folder_.path() / ("steps_" + steps + ".json"))).at("ranks").at(0);

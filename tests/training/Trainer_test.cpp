@@ -15,6 +15,7 @@
 #include "base/File.h"
 #include "base/Gpu.h"
 #include "collectives/SingleCommunicator.h"
+#include "collectives/StopRequest.h"
 #include "data/HistorySet.h"
 #include "data/TransitionWindows.h"
 #include "support/TemporaryFolder.h"
@@ -135,7 +136,7 @@ struct Subject {
 
   std::string failure() {
     try {
-      trainer.run();
+      trainer.run(StopRequest());
       return "none";
     } catch (const NonFiniteError& error) {
       return error.what();
@@ -166,7 +167,7 @@ TrainingOptions options_of(int64_t steps, int64_t ckpt_interval) {
 
 TEST(Trainer, GivesTheKeeperEachDueStepAndTheLast) {
   Subject subject(options_of(7, 3));
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kFinished);
   EXPECT_THAT(subject.keeper.given, ElementsAre(3, 6, 7));
   EXPECT_THAT(subject.keeper.left_with, ElementsAre(7));
 }
@@ -175,14 +176,14 @@ TEST(Trainer, MeasuresReturnsAfterTheSaveOfEachDueStepAndOfTheLast) {
   TrainingOptions options = options_of(11, 2);
   options.returns.interval = 4;
   Subject subject(options);
-  subject.trainer.run(4);
+  subject.trainer.run(StopRequest(), 4);
   EXPECT_THAT(subject.meter.measured, IsEmpty()) << "it is left there, and measures when it goes on";
-  subject.trainer.run();
+  subject.trainer.run(StopRequest());
   EXPECT_THAT(subject.meter.measured, ElementsAre(4, 8, 11));
   EXPECT_THAT(subject.keeper.best, ElementsAre(1, 3)) << "the second measurement was given up";
 
   Subject silent(options_of(4, 2));
-  silent.trainer.run();
+  silent.trainer.run(StopRequest());
   EXPECT_THAT(silent.meter.measured, IsEmpty());
 }
 
@@ -190,7 +191,7 @@ TEST(Trainer, SavesEachStepThatIsMeasured) {
   TrainingOptions options = options_of(8, 5);
   options.returns.interval = 3;
   Subject subject(options);
-  subject.trainer.run();
+  subject.trainer.run(StopRequest());
   EXPECT_THAT(subject.keeper.given, ElementsAre(3, 5, 6, 8));
   EXPECT_THAT(subject.meter.measured, ElementsAre(3, 6, 8));
 }
@@ -203,7 +204,7 @@ TEST(Trainer, ARunThatIsAskedToStopIsSavedAndNotMeasured) {
     std::raise(SIGTERM);  // at step 1, to be agreed upon at step 2, which is due
     return false;
   };
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kStopped);
   EXPECT_THAT(subject.keeper.left_with, ElementsAre(2));
   EXPECT_THAT(subject.meter.measured, IsEmpty());
 }
@@ -213,20 +214,21 @@ TEST(Trainer, AMeasurementThatIsCutShortIsMadeUpForWhenTheRunGoesOn) {
   options.returns.interval = 4;
   Subject subject(options);
   subject.meter.stops = true;
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kStopped);
   EXPECT_EQ(subject.trainer.progress().step, 4) << "another step would leave the one that is due";
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped) << "and is cut short again";
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kStopped) << "and is cut short again";
   EXPECT_THAT(subject.keeper.given, ElementsAre(3, 4));
   subject.meter.stops = false;
   subject.meter.measured = {0, 0};
-  EXPECT_EQ(subject.trainer.run(6), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.run(StopRequest(), 6), Trainer::End::kStopped);
   EXPECT_THAT(subject.meter.measured, ElementsAre(0, 0, 4));
 
   subject.meter.stops = true;
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kFinished);
   subject.meter.stops = false;
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished) << "of a run that has done all steps, too";
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kFinished)
+      << "of a run that has done all steps, too";
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kFinished);
   EXPECT_THAT(subject.meter.measured, ElementsAre(0, 0, 4, 8, 8)) << "and not once it is known";
 }
 
@@ -239,15 +241,15 @@ TEST(Trainer, AHeldOutLossThatIsDueAtAStopIsMeasuredWhenTheRunGoesOn) {
     std::raise(SIGTERM);  // at step 1, to be agreed upon at step 2, which is due
     return false;
   };
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kStopped);
   EXPECT_THAT(subject.keeper.left_with, ElementsAre(2));
   EXPECT_THAT(measured(), IsEmpty());
   subject.keeper.after_step = [] { return false; };
-  subject.trainer.run(3);
+  subject.trainer.run(StopRequest(), 3);
   EXPECT_THAT(measured(), ElementsAre(2));
-  subject.trainer.run();
+  subject.trainer.run(StopRequest());
   EXPECT_THAT(measured(), ElementsAre(2, 4, 6));
-  subject.trainer.run();
+  subject.trainer.run(StopRequest());
   EXPECT_THAT(measured(), ElementsAre(2, 4, 6)) << "and not once it is known";
 }
 
@@ -256,12 +258,12 @@ TEST(Trainer, NoHeldOutLossIsBegunAfterTheStepAtWhichTheRunIsToStop) {
   options.eval_interval = 2;
   Subject subject(options, at::kCPU, /*records=*/true);
   const auto measured = [&] { return read_metrics(subject.folder.path() / "metrics.jsonl")["test_loss"].x; };
-  EXPECT_EQ(subject.trainer.run(3), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.run(StopRequest(), 3), Trainer::End::kStopped);
   EXPECT_THAT(measured(), ElementsAre(2)) << "after step 3 none is due";
-  EXPECT_EQ(subject.trainer.run(4), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.run(StopRequest(), 4), Trainer::End::kStopped);
   EXPECT_THAT(measured(), ElementsAre(2)) << "after step 4 one is, for when the run goes on";
   EXPECT_THAT(subject.keeper.left_with, ElementsAre(3, 4));
-  EXPECT_EQ(subject.trainer.run(7), Trainer::End::kFinished);
+  EXPECT_EQ(subject.trainer.run(StopRequest(), 7), Trainer::End::kFinished);
   EXPECT_THAT(measured(), ElementsAre(2, 4, 6, 7)) << "a run that is done has the last one";
 }
 
@@ -275,22 +277,22 @@ TEST(Trainer, AStopCutsTheHeldOutLossShortAndSavesItsStep) {
   subject.held_out.when_read = [&] {
     if (++passes == 3) std::raise(SIGTERM);
   };
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kStopped);
   EXPECT_EQ(passes, 3);
   EXPECT_THAT(subject.keeper.left_with, ElementsAre(2)) << "saved, although no checkpoint was due";
   EXPECT_THAT(measured(), IsEmpty());
-  EXPECT_EQ(subject.trainer.run(5), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.run(StopRequest(), 5), Trainer::End::kStopped);
   EXPECT_THAT(measured(), ElementsAre(2, 4));
   EXPECT_EQ(passes, 3 + 2 * ((subject.windows.samples() + 7) / 8));
 
   for (int again = 0; again < 2; ++again) {  // after the last step, and where that is made up for
     passes = 0;
-    EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished) << "all steps are done and saved";
+    EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kFinished) << "all steps are done and saved";
     EXPECT_EQ(passes, 3);
     EXPECT_THAT(measured(), ElementsAre(2, 4));
   }
   passes = 3;
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kFinished);
   EXPECT_THAT(measured(), ElementsAre(2, 4, 6));
 }
 
@@ -300,7 +302,7 @@ TEST(Trainer, AMeasurementThatIsCutShortEndsAProfile) {
   options.profile.steps = "3-7";
   Subject subject(options);
   subject.meter.stops = true;
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kStopped);
   const std::string report = read_file(subject.folder.path() / "steps_3-4.txt");
   EXPECT_THAT(report, HasSubstr("profile of steps 3-4: rank 0"));
 }
@@ -309,14 +311,14 @@ TEST(Trainer, GivesItAgainWhatCouldNotBeSavedWhenItAsks) {
   Subject subject(options_of(8, 3));
   subject.keeper.fails = true;
   subject.keeper.after_step = [&] { return subject.keeper.given.size() == 1; };
-  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
+  EXPECT_EQ(subject.trainer.run(StopRequest()), Trainer::End::kFinished);
   EXPECT_THAT(subject.keeper.given, ElementsAre(3, 4, 6, 8));
 }
 
 TEST(Trainer, EndsWithWhatTheKeeperThrows) {
   Subject subject(options_of(8, 3));
   subject.keeper.after_step = []() -> bool { throw ConfigError("the folder is another's"); };
-  EXPECT_THROW(subject.trainer.run(), ConfigError);
+  EXPECT_THROW(subject.trainer.run(StopRequest()), ConfigError);
   EXPECT_THAT(subject.keeper.given, IsEmpty());
 }
 

@@ -196,7 +196,7 @@ TEST_F(ShardedTraining, StepsAreSavedWheneverTheKeeperAsks) {
                    .log = log,
                    .origin = {}});
   trainer.start_from(nullptr);
-  EXPECT_EQ(trainer.run(), Trainer::End::kFinished);
+  EXPECT_EQ(trainer.run(StopRequest()), Trainer::End::kFinished);
   if (!ranks().communicator->is_root()) {
     EXPECT_TRUE(keeper.given.empty());
     return;

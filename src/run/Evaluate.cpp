@@ -127,9 +127,10 @@ void Plan::play_in(const WorkerPool& workers, const RunConfig& config) {
 }
 
 ResultsFolder results_folder(const Plan& plan) {
-  return {plan.folder(),
-          "adtrain evaluate writes beside its run: make room there or mend its permissions, or copy the run "
-          "to a place that can be written and evaluate the copy"};
+  return {
+      plan.folder(),
+      "copy the run, beside which adtrain evaluate writes, to a place that can be written and evaluate the "
+      "copy"};
 }
 
 /// Writes the results and makes them the newest. Returns their folder. Throws ConfigError where the run was

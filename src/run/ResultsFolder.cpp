@@ -8,6 +8,7 @@
 
 #include "base/Error.h"
 #include "base/File.h"
+#include "base/WriteRemedy.h"
 
 namespace adtrain {
 namespace {
@@ -36,12 +37,14 @@ void write_and_remove(const fs::path& file) {
   fs::remove(file);
 }
 
+/// `where`: the file or folder that could not be written; `to_mend`: the folder that has to be.
 EnvironmentError unwritable(const ResultsFolder& folder, const fs::filesystem_error& error,
-                            const fs::path& where) {
+                            const fs::path& where, const fs::path& to_mend) {
   return EnvironmentError(
       fmt::format("results cannot be written into {}: {} [{}]; expected a folder that can be written, with "
-                  "room in it: {}",
-                  folder.path.string(), error.code().message(), where.string(), folder.advice));
+                  "room in it: {}, or {}",
+                  folder.path.string(), error.code().message(), where.string(), write_remedy(error, to_mend),
+                  folder.otherwise));
 }
 
 }  // namespace
@@ -54,7 +57,7 @@ void ResultsFolder::check() const {
     if (tried.empty()) tried = ".";
     write_and_remove(temporary_beside(tried / "tried"));
   } catch (const fs::filesystem_error& error) {
-    throw unwritable(*this, error, tried);
+    throw unwritable(*this, error, tried, tried);
   }
 }
 
@@ -64,9 +67,10 @@ void ResultsFolder::write(const std::function<void()>& action) const {
     made = missing_folders(path);
     action();
   } catch (const fs::filesystem_error& error) {
+    const EnvironmentError failure = unwritable(*this, error, error.path1(), path);  // before they are gone
     std::error_code absent_or_not_empty;
     for (const fs::path& folder : made) fs::remove(folder, absent_or_not_empty);
-    throw unwritable(*this, error, error.path1());
+    throw failure;
   }
 }
 

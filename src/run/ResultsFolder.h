@@ -9,12 +9,12 @@ namespace adtrain {
 /// The folder into which a command writes the results of work that it would have to do again without them.
 struct ResultsFolder {
   std::filesystem::path path;
-  std::string advice;  ///< what to do where it cannot be written: the end of the message
+  std::string otherwise;  ///< how to choose another one, where this one stays as it is: the end of messages
 
   /// Finds out before the work whether it can be written, by a small file that is removed again. A folder
   /// that is not there yet is not made: the file is tried where it would be made. So nothing is left behind
   /// whatever becomes of the work, and processes that share a folder do not disturb each other. For one rank
-  /// to call. Throws EnvironmentError that names the folder, the system's reason and the advice.
+  /// to call. Throws EnvironmentError that names the folder, the system's reason and what to do.
   void check() const;
   /// Runs what makes the folder and writes there. Where that throws a std::filesystem::filesystem_error,
   /// removes folders that it has made and left empty, and throws the same error as check().

@@ -161,7 +161,7 @@ int64_t found_batch(const RunConfig& config, AlgorithmDistillation& model, const
 constexpr const char* kOfScoring = "--set score_output_dir=FOLDER";  ///< chooses another folder
 
 ResultsFolder results_folder(const fs::path& folder, const std::string& how_to_choose) {
-  return {folder, "make room there or mend its permissions, or choose another folder by " + how_to_choose};
+  return {folder, "choose another folder by " + how_to_choose};
 }
 
 void show(const Scores& scores, Console& console) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/WriteRemedy.h"
 #include "memory/MemoryMeter.h"
 #include "telemetry/Chart.h"
 #include "telemetry/MetricsFile.h"
@@ -37,8 +38,8 @@ void TrainingLog::begin(int64_t first_step, int64_t first_sequences, int64_t las
     tensorboard_ =
         std::make_unique<TensorBoardWriter>(paths_->tensorboard, first_step > 0 ? first_step + 1 : 0);
   } catch (const std::filesystem::filesystem_error& error) {
-    throw EnvironmentError(fmt::format(
-        "{}; the run's figures are written there: make room or mend its permissions", error.what()));
+    throw EnvironmentError(fmt::format("{}; the run's figures are written there: {}", error.what(),
+                                       write_remedy(error, paths_->metrics.parent_path())));
   }
   const std::string name = paths_->metrics.parent_path().filename().string();
   if (!given_.empty()) tensorboard_->hyperparameters(given_, name);

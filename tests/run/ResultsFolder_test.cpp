@@ -52,10 +52,11 @@ TEST(ResultsFolder, WhatIsNoFolderIsSaidBeforeTheWork) {
   const fs::path file = folder.path() / "file";
   write_file(file, "not a folder");
   for (const fs::path& inside : {file, fs::path(file.string() + "/"), file / "scores" / "part-0-of-2"}) {
-    EXPECT_THAT(said_before_the_work(inside),
-                AllOf(HasSubstr("results cannot be written into " + inside.string() + ": Not a directory ["),
-                      HasSubstr("expected a folder that can be written"),
-                      testing::EndsWith("choose another by --here")));
+    EXPECT_THAT(
+        said_before_the_work(inside),
+        AllOf(HasSubstr("results cannot be written into " + inside.string() + ": Not a directory ["),
+              HasSubstr("expected a folder that can be written"), HasSubstr("make every part of the path"),
+              testing::EndsWith(", or choose another by --here")));
   }
   fs::create_symlink("nowhere", folder.path() / "link");
   EXPECT_THAT(said_before_the_work(folder.path() / "link" / "scores"),
@@ -67,13 +68,14 @@ TEST(ResultsFolder, WhatIsNoFolderIsSaidBeforeTheWork) {
 TEST(ResultsFolder, AFullDiskIsSaidBeforeTheWorkAndWhileResultsAreWritten) {
   const TemporaryFolder folder;
   const FileSizeLimit limit(1000);
-  EXPECT_THAT(said_before_the_work(folder.path() / "scores"), HasSubstr("scores: File too large ["));
+  EXPECT_THAT(said_before_the_work(folder.path() / "scores"),
+              AllOf(HasSubstr("scores: File too large ["), HasSubstr("`ulimit -f` shows the limit")));
   EXPECT_EQ(entries_of(folder.path()), 0) << "and nothing occupies the room that is lacking";
   const ResultsFolder results{folder.path() / "run" / "scores", "choose another by --here"};
   const std::string said = said_of(
       [&] { results.write([&] { write_file_atomically(results.path / "a.npy", std::string(5000, 'a')); }); });
   EXPECT_THAT(said, AllOf(HasSubstr("scores: File too large ["), HasSubstr("scores/a.npy"),
-                          HasSubstr("choose another by --here")));
+                          HasSubstr("run/scores grow as large"), HasSubstr("choose another by --here")));
   EXPECT_EQ(entries_of(folder.path()), 0) << "nor do the folders that were made for it";
   EXPECT_THROW(results.write([] { throw DataError("another one"); }), DataError);
 }

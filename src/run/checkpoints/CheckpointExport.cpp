@@ -8,6 +8,7 @@
 #include "base/File.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
+#include "base/WriteRemedy.h"
 #include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/TensorStatistics.h"
 #include "checkpoint/TorchExport.h"
@@ -72,10 +73,9 @@ ExitCode export_checkpoint(const std::filesystem::path& target, const std::files
   try {
     write_file_atomically(out, bytes);
   } catch (const std::filesystem::filesystem_error& error) {
-    throw EnvironmentError(
-        fmt::format("{}; the file for --out was not written: make room there, mend its permissions or choose "
-                    "another place",
-                    error.what()));
+    throw EnvironmentError(fmt::format("{}; the file for --out was not written: {}, or choose another place",
+                                       error.what(),
+                                       write_remedy(error, std::filesystem::absolute(out).parent_path())));
   }
   print_answer(
       fmt::format("{}: step {} of {}, {} tensors, {}; in Python: torch.load(\"{}\", "

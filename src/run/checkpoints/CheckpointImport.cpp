@@ -11,6 +11,7 @@
 #include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "base/Words.h"
+#include "base/WriteRemedy.h"
 #include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/Safetensors.h"
 #include "checkpoint/TensorStatistics.h"
@@ -299,8 +300,8 @@ class Import {
     try {
       write_file_atomically(folder_.config(), config_.resolved_yaml());
     } catch (const fs::filesystem_error& error) {
-      throw EnvironmentError(
-          fmt::format("{}; the run's config.yaml was not written: make room there", error.what()));
+      throw EnvironmentError(fmt::format("{}; the run's config.yaml was not written: {}", error.what(),
+                                         write_remedy(error, folder_.root)));
     }
   }
 

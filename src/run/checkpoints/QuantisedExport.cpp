@@ -8,6 +8,7 @@
 #include "base/File.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
+#include "base/WriteRemedy.h"
 #include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/Safetensors.h"
 #include "checkpoint/TensorStatistics.h"
@@ -114,9 +115,9 @@ ExitCode export_quantised(const fs::path& target, const fs::path& given_out,
       write_run(out, trained.folder.tasks(), config, std::move(snapshot));
     }
   } catch (const fs::filesystem_error& error) {
-    throw EnvironmentError(fmt::format(
-        "{}; what --out names was not written: make room there, mend its permissions or choose another place",
-        error.what()));
+    throw EnvironmentError(fmt::format("{}; what --out names was not written: {}, or choose another place",
+                                       error.what(),
+                                       write_remedy(error, is_file ? fs::absolute(out).parent_path() : out)));
   }
   print_answer(fmt::format("{}: step {} of {}, weights in {}, {}{}\n", out.string(), step,
                            found.path.string(), config.quantisation.weights()->name(),

@@ -14,6 +14,7 @@
 #include "base/File.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
+#include "base/WriteRemedy.h"
 #include "launch/LaunchContext.h"
 #include "run/LoadedNetwork.h"
 #include "run/OverwrittenRun.h"
@@ -183,9 +184,8 @@ class Sweep {
       action();
     } catch (const fs::filesystem_error& error) {
       throw EnvironmentError(
-          fmt::format("{}; a sweep writes to {}: make room there or mend its permissions, or choose another "
-                      "folder by --set runs_dir=…",
-                      error.what(), folder_.string()));
+          fmt::format("{}; a sweep writes to {}: {}, or choose another folder by --set runs_dir=…",
+                      error.what(), folder_.string(), write_remedy(error, folder_)));
     }
   }
 

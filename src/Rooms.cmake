@@ -80,7 +80,7 @@ function(adtrain_room name)
   endif()
 endfunction()
 
-set(test_timeout 300)  # seconds
+set(test_timeout 600)  # seconds; the longest take 160 on two cores that other tests share
 set(test_patience 1)  # so many times as long as in the release build may the launchers' runs take
 if(ADTRAIN_SANITIZE)
   set(test_timeout 3000)

@@ -68,7 +68,7 @@ std::vector<std::string> CheckpointStore::save(const Snapshot& snapshot) {
   const Attempt attempt(warnings);
   const fs::path written = with_suffix(path_of(snapshot.step), kTemporary);
   try {
-    fs::create_directories(folder_);
+    fs::create_directory(folder_);
     attempt("what a killed run left was not deleted", [&] { remove_leftovers(); });
     write(snapshot, written);
     verify_files(written);

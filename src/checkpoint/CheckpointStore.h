@@ -40,7 +40,8 @@ class CheckpointStore {
  public:
   static constexpr const char* kModelFile = "model.safetensors";
 
-  /// `folder` need not exist yet. Keeps the `keep` newest checkpoints, but at least two, and the best one.
+  /// `folder` need not exist yet, but the run's folder above it: a save makes none where the run was moved
+  /// away. Keeps the `keep` newest checkpoints, but at least two, and the best one.
   CheckpointStore(std::filesystem::path folder, int64_t keep);
 
   /// Throws CheckpointError where it cannot be written (no space, no permission) or does not verify when it

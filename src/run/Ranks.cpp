@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "collectives/StopRequest.h"
 #include "run/RunFolder.h"
 #include "run/RunLock.h"
 #include "run/RunState.h"
@@ -19,7 +20,7 @@ ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCo
   options.configuration = config.resolved_yaml();
   options.on_failure = on_failure;
   options.continues_by_resume = continues_by_resume;
-  options.failure_file.path = failure_file.empty() ? config.folder().failure() : failure_file;
+  options.failure_file.path = failure_file;
   // A launch whose folder another has taken by now, or was moved away, or that a finished run refused, must
   // not write its failure there.
   options.failure_file.is_ours = [folder = RunFolder{options.failure_file.path.parent_path()}] {
@@ -27,7 +28,11 @@ ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCo
     const std::optional<RunState> state = RunState::read(folder.state());
     return !state || state->stage != RunState::Stage::kFinished || state->launch.started_this_process();
   };
-  return as_one_of_the_ranks(options, body);
+  return as_one_of_the_ranks(options, [&](const Ranks& ranks) {
+    const ExitCode code = body(ranks);
+    static const StopRequest while_the_process_leaves;
+    return code;
+  });
 }
 
 }  // namespace adtrain

@@ -46,11 +46,11 @@ class RunLifecycle final : public StepKeeper {
     std::vector<std::string> allowed_changes = {};
   };
 
-  /// Decides what this start does. A restart by the same launcher continues what an earlier attempt of it had
-  /// claimed, whatever the wish; else the wish counts. Collective; borrows all. Throws ConfigError where
-  /// another start has the folder, where an earlier run would be lost, and where the run to be continued has
-  /// another meaning; CheckpointError where there is nothing to continue; EnvironmentError where the folder
-  /// cannot be written.
+  /// Decides what this start does. With both wishes it resumes, or starts anew where no step is saved yet. A
+  /// restart by the same launcher continues what an earlier attempt of it had claimed, whatever the wish;
+  /// else the wish counts. Collective; borrows all. Throws ConfigError where another start has the folder,
+  /// where an earlier run would be lost, and where the run to be continued has another meaning;
+  /// CheckpointError where there is nothing to continue; EnvironmentError where the folder cannot be written.
   RunLifecycle(const RunConfig& config, const Wish& wish, const Ranks& ranks, Console& console);
   ~RunLifecycle() override;
 

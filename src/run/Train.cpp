@@ -217,6 +217,7 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
 
   Activity::of_this_process().begin("opening histories");
   std::shared_ptr<const OwnHistories> own = open_own_histories(config);
+  std::optional<StopRequest> stop;  // ends after the life, which gives the folder back
   RunLifecycle life(config, {request.resume, request.overwrite, request.allowed_changes}, ranks, console);
   refuse_to_continue_quantised(config, life);
   Activity::of_this_process().begin("loading histories and model");
@@ -267,12 +268,13 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
   trainer.start_from(life.resumed());
   // From before its folder says that it trains until it says how that ended, a run that is asked to stop
   // saves.
-  const StopRequest stop;
+  stop.emplace();
+  communicator.barrier();  // and so do all ranks
   life.claim();
   if (communicator.is_root() && !histories.tasks().empty())
     write_file_atomically(config.folder().tasks(), histories.tasks());
   result.claimed();
-  const Trainer::End how = run(trainer, stop, request.stop_after, config, ranks);
+  const Trainer::End how = run(trainer, *stop, request.stop_after, config, ranks);
   const int64_t step = trainer.progress().step;
   const ExitCode code = life.end(how, step);
   if (communicator.is_root()) result.ended(how, code, step);
@@ -319,7 +321,7 @@ ExitCode train(const TrainRequest& request, TrainingResult& result) {
   result.is_of(config);
   return as_one_of_the_ranks(
       config, [&](const Ranks& ranks) { return train_as_rank(request, config, notices, ranks, result); },
-      /*failure_file=*/{}, [&](const Failure& first) { result.failed(first); },
+      config.folder().failure(), [&](const Failure& first) { result.failed(first); },
       /*continues_by_resume=*/true);
 }
 

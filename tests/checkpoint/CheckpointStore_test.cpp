@@ -360,6 +360,17 @@ TEST(CheckpointStore, AFolderThatCannotBeMadeIsACheckpointError) {
               HasSubstr("/proc/adtrain"));
 }
 
+TEST(CheckpointStore, ARunsFolderThatWasMovedAwayIsNotMadeAnew) {
+  const TemporaryFolder folder;
+  const fs::path run = folder.path() / "run";
+  fs::create_directory(run);
+  CheckpointStore store(run / "checkpoints", 2);
+  store.save(random_snapshot(1));
+  fs::rename(run, folder.path() / "moved");
+  EXPECT_THAT(failure_of([&] { store.save(random_snapshot(2)); }), HasSubstr("No such file or directory"));
+  EXPECT_FALSE(fs::exists(run));
+}
+
 TEST(CheckpointStore, AWrongModelIsToldByNameAndShape) {
   const TemporaryFolder folder;
   CheckpointStore(folder.path(), 2).save(random_snapshot(1));

@@ -196,6 +196,15 @@ TEST_F(BatchSize, ARankWithoutMemoryInAnyPhaseOfAStepHarmsNobody) {
   EXPECT_EQ(nothing.exit_code, 8) << nothing.output;
 }
 
+/// The run's folder may be that of a run, of which it says nothing.
+TEST_F(BatchSize, ASearchThatFailsLeavesNoFailureInTheRunsFolder) {
+  setenv("ADTRAIN_FAULT", "kill@1:4", 1);
+  const Finished failed = small_.mpirun(2, "find-batch-size small.yaml --set global_batch_size=null");
+  EXPECT_NE(failed.exit_code, 0) << failed.output;
+  EXPECT_THAT(failed.output, HasSubstr("rank 1 of 2 failed first"));
+  EXPECT_FALSE(std::filesystem::exists(small_.run()));
+}
+
 TEST_F(BatchSize, TrainingThatRunsOutOfMemorySaysWhatHeldItAndWhatToChange) {
   setenv("ADTRAIN_FAULT", "out_of_memory:backward@0:12", 1);
   const Finished finished = small_.adtrain("small.yaml");

@@ -418,7 +418,7 @@ TEST(Command, AStoppedCollectionContinues) {
   const Finished stopped = run_shell(
       kAwait + ("cd " + quoted(small.folder().string())) + " && { " ADTRAIN_BINARY_DIR "/adtrain " + collect +
       " & } && "
-      "await eval '[ -e histories/*.partial/settings.json ]'; sleep 0.3; kill $!; wait $!");
+      "await eval '[ -e histories/*.partial/settings.json ]'; kill $!; wait $!");
   EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
   EXPECT_THAT(stopped.output, HasSubstr("continue"));
   EXPECT_FALSE(std::filesystem::exists(small.folder() / "histories" / "history_darkroom_PPO_alg-seed1.hdf5"));

@@ -107,7 +107,8 @@ TEST(HostTroubles, ARunThatMustNotBeWritten) {
        {"small.yaml --resume", "small.yaml --overwrite", "evaluate runs/small",
         "score runs/small --set score_output_dir=runs/small-scores",
         "sweep small.yaml --seeds 2 --name small-sweep", "checkpoint export runs/small --out runs/small.pt",
-        "checkpoint export runs/small --out runs/small.safetensors --set load_in_4bit=true"}) {
+        "checkpoint export runs/small --out runs/small.safetensors --set load_in_4bit=true",
+        "checkpoint export runs/small --out runs/small-nf4 --set load_in_4bit=true"}) {
     expect_trouble(mounted(small, read_only, command),
                    AllOf(HasSubstr("runs/small"), HasSubstr("Read-only file system"),
                          HasSubstr("writable: its file system is mounted read-only")));

@@ -130,7 +130,7 @@ TEST(OwnedFolder, ARunWhoseFolderIsMovedEndsAndGoesOnWhereItIsMovedBack) {
   EXPECT_THAT(finished.output,
               AllOf(HasSubstr("code 3"), HasSubstr("runs/small was moved or deleted while this run trained"),
                     HasSubstr("runs/moved now"), HasSubstr("go on with --resume"), HasSubstr("again 75")));
-  EXPECT_FALSE(fs::exists(small.run() / "small")) << "mv found a folder of that name";
+  EXPECT_FALSE(fs::exists(small.run() / "moved")) << "mv found a folder of that name";
   EXPECT_FALSE(fs::exists(small.run() / "lock"));
 }
 

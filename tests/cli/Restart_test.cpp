@@ -48,16 +48,12 @@ TEST(Restart, ContinuesWhatAnEarlierAttemptHadClaimed) {
   ASSERT_EQ(small.adtrain("small.yaml --stop-after 5").exit_code, 75);
   const Finished restarted = small.torchrun_shell(
       2, "--max-restarts 1",
-      ADTRAIN_BINARY_DIR
-      "/adtrain small.yaml --overwrite --set seed=7 --set train_timesteps=1500 --set summary_interval=100 "
-      "--set eval_interval=0 & pid=$!\n"
-      "if [ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then\n"
-      "  until [ -e runs/small/checkpoints/step-20 ]; do sleep 0.02; done; kill -KILL $pid\n"
-      "fi\n"
+      "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then export ADTRAIN_FAULT=kill@1:25; fi\n" ADTRAIN_BINARY_DIR
+      "/adtrain small.yaml --overwrite --set seed=7 --set train_timesteps=40 & pid=$!\n"
       "trap 'kill $pid' TERM; wait $pid");
   EXPECT_EQ(restarted.exit_code, 0) << restarted.output;
   EXPECT_THAT(restarted.output, AllOf(HasSubstr("restart 1 by torchrun continues"),
-                                      HasSubstr("resuming after step"), HasSubstr("done: 1500 steps")));
+                                      HasSubstr("resuming after step 20"), HasSubstr("done: 40 steps")));
   EXPECT_THAT(small.read("runs/small/config.yaml"), HasSubstr("seed: 7\n"));
 }
 

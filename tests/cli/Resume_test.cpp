@@ -123,6 +123,18 @@ TEST(Resume, ASignalStopsARunAsSoonAsItsFolderSaysThatItTrains) {
   EXPECT_TRUE(std::filesystem::exists(small.run() / "checkpoints" / "latest"));
 }
 
+/// The shell hears at once that the run is over, and the process takes longer than that to leave.
+TEST(Resume, ASignalWhileTheProcessLeavesChangesNoExitCode) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished finished = small.shell(
+      "mkfifo said; $adtrain small.yaml > said & while read -r line; do\n"
+      "case $line in done:*) kill -TERM $!; kill -HUP $!;; esac; done < said; wait $!");
+  EXPECT_EQ(finished.exit_code, 0) << finished.output;
+  EXPECT_THAT(small.read("runs/small/state.json"), HasSubstr("finished"));
+  EXPECT_FALSE(std::filesystem::exists(small.run() / "lock"));
+}
+
 TEST(Resume, FallsBackToTheOlderCheckpointWhereTheNewestIsDamaged) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
@@ -193,7 +205,12 @@ TEST(Resume, WithoutACheckpointSaysWhereItLooked) {
   ASSERT_EQ(small.collect().exit_code, 0);
   const Finished resumed = small.adtrain("small.yaml --resume");
   EXPECT_EQ(resumed.exit_code, 5);
-  EXPECT_THAT(resumed.output, HasSubstr("runs/small/checkpoints"));
+  EXPECT_THAT(resumed.output,
+              testing::AllOf(HasSubstr("runs/small/checkpoints"), HasSubstr("start it without --resume")));
+  // A job that was requeued before it saved a step.
+  const Finished both = small.adtrain("small.yaml --resume --overwrite");
+  EXPECT_EQ(both.exit_code, 0) << both.output;
+  EXPECT_THAT(both.output, HasSubstr("no step is saved yet: the run starts anew"));
 }
 
 TEST(Resume, WhatChangesTheMeaningIsRefusedKeyByKey) {

@@ -188,7 +188,8 @@ TEST_F(Score, MistakesAreNamed) {
 }
 
 TEST_F(Score, OfTwoIntoOneFolderTheLaterReplacesNothing) {
-  const std::string shared = "$adtrain " + arguments("--set batch_size=1 --set output_dir=shared ");
+  const std::string shared =
+      "$adtrain " + arguments("--set score_tasks=all --set batch_size=1 --set output_dir=shared ");
   const Finished both = run_->shell(
       kAwait +
       (shared + "> later 2>&1 & await grep -qs 'weights frozen' later; kill -STOP $!; " + shared +

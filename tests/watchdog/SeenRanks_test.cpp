@@ -122,7 +122,7 @@ TEST_F(SeenRanksOfThree, OneThatWasNeverSeenTookTheOthersAlongOnlyWhereItWasMiss
 
 TEST(SeenRanks, OneThatIsExpectedAndWasNeverThereHasGoneWithoutAProcess) {
   setenv("MASTER_ADDR", "127.0.0.1", 1);
-  setenv("MASTER_PORT", "1", 1);
+  setenv("MASTER_PORT", std::to_string(getpid()).c_str(), 1);  // of no other launch here
   LaunchContext context;
   context.world_size = context.local_world_size = 2;
   context.launcher = Launcher::kTorchrun;

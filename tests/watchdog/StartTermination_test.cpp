@@ -17,11 +17,11 @@ namespace {
 
 /// A rank that knows nothing of others' processes, as where each has a host of its own; `act` is what happens
 /// to it. Ends with exit code 75 where it comes to its end.
-void start_on_a_host_of_its_own(const std::function<void(StartWatch&)>& act) {
+void start_on_a_host_of_its_own(const std::function<void(StartWatch&)>& act, double leave_within = 2.5) {
   LaunchContext context = rank_of_two(0, 1);
   context.launcher = Launcher::kFlags;
   DistributedOptions options;
-  options.leave_within_seconds = 2.5;
+  options.leave_within_seconds = leave_within;
   {
     StartWatch watch(context, options, [](const Failure& first) { fmt::print(stderr, "{}", first.block()); });
     watch.waits("for the test", "end it");
@@ -40,7 +40,7 @@ TEST(StartTerminationDeathTest, ATerminationOnceAllHaveMetIsLeftToAStopRequest) 
     usleep(200'000);
     fmt::print(stderr, "asked by {}", StopRequest::signal_number());
   };
-  EXPECT_EXIT(start_on_a_host_of_its_own(stop_late), testing::ExitedWithCode(75), "^asked by 15$");
+  EXPECT_EXIT(start_on_a_host_of_its_own(stop_late, 20), testing::ExitedWithCode(75), "^asked by 15$");
 }
 
 TEST(StartTerminationDeathTest, ATerminationIsHeldWhereAllMeetBeforeItEndsTheProcess) {

@@ -295,9 +295,10 @@ class Import {
   }
 
   void save(const Snapshot& snapshot) {
-    CheckpointStore store(folder_.checkpoints(), config_.training.keep_checkpoints);
-    for (const std::string& warning : store.save(snapshot)) notices_.push_back(warning);
     try {
+      fs::create_directories(folder_.root);
+      CheckpointStore store(folder_.checkpoints(), config_.training.keep_checkpoints);
+      for (const std::string& warning : store.save(snapshot)) notices_.push_back(warning);
       write_file_atomically(folder_.config(), config_.resolved_yaml());
     } catch (const fs::filesystem_error& error) {
       throw EnvironmentError(fmt::format("{}; the run's config.yaml was not written: {}", error.what(),

@@ -62,6 +62,7 @@ void write_run(const fs::path& out, const fs::path& tasks, RunConfig config, Sna
   config.run.runs_dir = out.has_parent_path() ? out.parent_path().string() : ".";
   snapshot.optimizer.clear();
   snapshot.state["configuration"] = config.resolved_yaml();
+  fs::create_directories(folder.root);
   CheckpointStore(folder.checkpoints(), config.training.keep_checkpoints).save(snapshot);
   write_file_atomically(folder.config(), config.resolved_yaml());
   if (fs::exists(tasks)) write_file_atomically(folder.tasks(), read_file(tasks));

@@ -34,7 +34,7 @@ void flip_last_byte(const fs::path& file) {
 
 TEST(CheckpointStore, BringsBackWhatWasSaved) {
   const TemporaryFolder folder;
-  CheckpointStore store(folder.path() / "deep" / "checkpoints", 2);
+  CheckpointStore store(folder.path() / "checkpoints", 2);
   EXPECT_TRUE(store.empty());
   const Snapshot written = random_snapshot(7);
   store.save(written);

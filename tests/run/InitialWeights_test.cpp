@@ -42,6 +42,7 @@ class InitialWeightsOf : public ::testing::Test {
   std::string path(const std::string& relative) const { return (folder_.path() / relative).string(); }
 
   void write_run(const std::string& name, const RunConfig& config) const {
+    std::filesystem::create_directories(folder_.path() / name);
     CheckpointStore store(folder_.path() / name / "checkpoints", 3);
     for (const int64_t step : {10, 20}) {
       const auto model =

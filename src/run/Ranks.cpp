@@ -30,7 +30,7 @@ ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCo
   };
   return as_one_of_the_ranks(options, [&](const Ranks& ranks) {
     const ExitCode code = body(ranks);
-    static const StopRequest while_the_process_leaves;
+    static const StopRequest while_the_process_leaves;  // until its end, after the last barrier and MPI's
     return code;
   });
 }

@@ -139,7 +139,12 @@ void RunLifecycle::decide() {
         fmt::format("restart {} by {}, which has begun no run here: it starts as if it were the first",
                     restarts, launcher_name(context_.launcher)));
   }
-  if (wish_.resume && wish_.overwrite && checkpoints_.empty()) {
+  if (wish_.resume && checkpoints_.empty()) {
+    if (!wish_.overwrite) {
+      throw CheckpointError(
+          fmt::format("--resume: no step of {} is saved yet, there is none in {}; start it without --resume",
+                      folder_.root.string(), folder_.checkpoints().string()));
+    }
     console_.notice("no step is saved yet: the run starts anew, as --overwrite says");
     wish_.resume = false;
   }
@@ -152,11 +157,6 @@ void RunLifecycle::decide() {
 }
 
 void RunLifecycle::find_checkpoint() {
-  if (!fs::exists(folder_.checkpoints())) {
-    throw CheckpointError(
-        fmt::format("--resume: no step of {} is saved yet, as there is no {}; start it without --resume",
-                    folder_.root.string(), folder_.checkpoints().string()));
-  }
   found_ = checkpoints_.newest();
   for (const std::string& reason : found_->passed_over) console_.warn("passed over a checkpoint: " + reason);
   safe_step_ = found_->snapshot.step;

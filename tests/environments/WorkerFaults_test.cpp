@@ -91,7 +91,7 @@ TEST_F(WorkerFaults, AHangingWorkerSaysWhereItIsAndIsEnded) {
     EXPECT_EQ(ended.code, ExitCode::kEnvironment);
     EXPECT_THAT(ended.message, AllOf(HasSubstr("env_timeout = 8 s"), HasSubstr("faults.py\", line"),
                                      HasSubstr("in hang"), HasSubstr(doing)));
-    EXPECT_LT(watch.seconds(), 40);
+    EXPECT_LT(watch.seconds(), 20);
   }
 }
 

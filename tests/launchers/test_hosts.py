@@ -182,10 +182,10 @@ class Interfaces(OnHosts):
         patience = ["--set", "rendezvous_timeout_seconds=8"]
         wrong = {"GLOO_SOCKET_IFNAME": "eth1"}
         for finished in self.finish_all(self.start_ranks(list(hosts), patience, environments=[wrong] * 2)):
-            self.assert_ends(finished, 3, "GLOO_SOCKET_IFNAME", "cannot connect", within=30)
+            self.assert_ends(finished, 3, "GLOO_SOCKET_IFNAME", "cannot connect", within=25)
         absent = {"GLOO_SOCKET_IFNAME": "ib0"}
         for finished in self.finish_all(self.start_ranks(list(hosts), patience, environments=[absent] * 2)):
-            self.assert_ends(finished, 3, "ib0", within=20)
+            self.assert_ends(finished, 3, "ib0", within=15)
 
     def test_the_masters_name_may_mean_the_dead_end_first(self):
         hosts = self.build_hosts(2, HostsWithADeadEndFirst)
@@ -208,15 +208,15 @@ class Meeting(OnHosts):
                             (f"{virtual_hosts.LAN}.9", "(No route to host|timed out)"), ("h9", "name")):
             with self.subTest(master):
                 first, second = self.finish_all(self.start_ranks(list(hosts), self.PATIENCE, master=master))
-                self.assert_ends(first, 3, f"{master}:29400", "for rank 1", within=25)
-                self.assert_ends(second, 3, "Rank 1 of 2 did not reach rank 0", f"{master}:29400", within=25)
+                self.assert_ends(first, 3, f"{master}:29400", "for rank 1", within=20)
+                self.assert_ends(second, 3, "Rank 1 of 2 did not reach rank 0", f"{master}:29400", within=20)
                 self.assertRegex(second.output, why)
 
     def test_a_host_is_missing(self):
         hosts = self.build_hosts(2)
         first, second = self.finish_all(self.start_ranks([hosts[0]] * 2, self.PATIENCE, world_size=4))
-        self.assert_ends(first, 3, "h1:29400", "ranks 2, 3", within=25)
-        self.assert_ends(second, 3, "h1:29400", within=25)  # where it asks too late, it is told who knows: rank 0
+        self.assert_ends(first, 3, "h1:29400", "ranks 2, 3", within=20)
+        self.assert_ends(second, 3, "h1:29400", within=20)  # where it asks too late, it is told who knows: rank 0
 
 
 CULPRIT = ("failed first", " on h2\n")  # the block that all output ends with

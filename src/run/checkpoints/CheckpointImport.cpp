@@ -301,7 +301,7 @@ class Import {
       for (const std::string& warning : store.save(snapshot)) notices_.push_back(warning);
       write_file_atomically(folder_.config(), config_.resolved_yaml());
     } catch (const fs::filesystem_error& error) {
-      throw EnvironmentError(fmt::format("{}; the run's config.yaml was not written: {}", error.what(),
+      throw EnvironmentError(fmt::format("{}; the run was not written whole: {}", error.what(),
                                          write_remedy(error, folder_.root)));
     }
   }
